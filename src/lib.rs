@@ -1,0 +1,3 @@
+//! Convoke: a Kafka-protocol-compatible group coordinator.
+
+pub mod group;

@@ -1,0 +1,3 @@
+//! The `convoke` command.
+
+fn main() {}
