@@ -1,3 +1,4 @@
 //! Convoke: a Kafka-protocol-compatible group coordinator.
 
 pub mod group;
+pub mod wire;

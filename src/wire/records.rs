@@ -1,0 +1,1 @@
+//! Records and the bytes of `__consumer_offsets`, in Kafka's own schemas.
