@@ -3,6 +3,7 @@
 mod actions;
 pub mod record;
 pub mod request;
+pub mod subscription;
 pub mod types;
 
 pub use actions::{Actions, After, Answer};
