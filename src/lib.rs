@@ -5,4 +5,6 @@ pub mod client;
 #[cfg(feature = "server")]
 pub mod config;
 pub mod group;
+#[cfg(feature = "server")]
+pub mod log;
 pub mod wire;
