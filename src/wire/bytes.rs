@@ -298,6 +298,17 @@ impl Writer {
         self.failed.map_or(Ok(self.out), Err)
     }
 
+    /// The bytes so far, or what could not be written.
+    pub(crate) fn outcome(&self) -> Result<&[u8], &'static str> {
+        self.failed.map_or(Ok(&self.out), Err)
+    }
+
+    /// Begins again, keeping the room.
+    pub(crate) fn clear(&mut self) {
+        self.out.clear();
+        self.failed = None;
+    }
+
     /// What stands so far; for lengths and checksums that go in front.
     pub(crate) fn written(&mut self) -> &mut BytesMut {
         &mut self.out
@@ -343,16 +354,6 @@ impl Writer {
         self.out.put_u8(value as u8);
     }
 
-    /// A zigzag varint, as record batches use.
-    pub(crate) fn varlong(&mut self, value: i64) {
-        let mut value = ((value << 1) ^ (value >> 63)) as u64;
-        while value >= 0x80 {
-            self.out.put_u8((value & 0x7f) as u8 | 0x80);
-            value >>= 7;
-        }
-        self.out.put_u8(value as u8);
-    }
-
     fn length(&mut self, n: usize) {
         let Ok(n) = i32::try_from(n) else {
             return self.fail("more than 2^31 bytes or elements");
@@ -361,14 +362,6 @@ impl Writer {
             self.unsigned_varint(n as u32 + 1)
         } else {
             self.i32(n)
-        }
-    }
-
-    fn null(&mut self) {
-        if self.flexible {
-            self.out.put_u8(0)
-        } else {
-            self.i32(-1)
         }
     }
 
@@ -401,17 +394,6 @@ impl Writer {
         self.length(items.len());
         for item in items {
             element(self, item);
-        }
-    }
-
-    pub(crate) fn nullable_items<T>(
-        &mut self,
-        items: Option<&[T]>,
-        element: impl FnMut(&mut Self, &T),
-    ) {
-        match items {
-            Some(items) => self.items(items, element),
-            None => self.null(),
         }
     }
 
