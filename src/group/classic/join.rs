@@ -1,0 +1,405 @@
+//! JoinGroup: who may come in, and as whom (semantics 2.4, 2.7).
+
+use std::collections::BTreeSet;
+
+use super::NEW_MEMBER_JOIN_TIMEOUT_MS;
+use super::group::{Group, Member, Phase};
+use crate::group::record::Record;
+use crate::group::request::{ErrorCode, Join, JoinReply, Protocol, Reply, RequestId};
+use crate::group::stats::Cause;
+use crate::group::timers::Timer;
+use crate::group::types::{GroupId, InstanceId, MemberId, Millis};
+use crate::group::{Actions, Coordinator};
+
+/// Answers a JoinGroup with an error.
+pub(super) fn refuse(
+    id: RequestId,
+    group_id: &GroupId,
+    error: ErrorCode,
+    member_id: MemberId,
+    actions: &mut Actions,
+) {
+    actions.reply(
+        id,
+        group_id,
+        Reply::Join(JoinReply::refused(error, member_id)),
+    );
+}
+
+impl Coordinator {
+    /// JoinGroup.
+    pub(in crate::group) fn join(
+        &mut self,
+        now: Millis,
+        id: RequestId,
+        mut request: Join,
+        actions: &mut Actions,
+    ) {
+        let group_id = request.group_id.clone();
+        let error = if group_id.is_empty() {
+            Some(ErrorCode::InvalidGroupId)
+        } else if !self
+            .config
+            .session_timeout_ms
+            .contains(&request.session_timeout_ms)
+        {
+            Some(ErrorCode::InvalidSessionTimeout)
+        } else if !request.member_id.is_empty() && !self.exists(&group_id) {
+            Some(ErrorCode::UnknownMemberId)
+        } else {
+            None
+        };
+        if let Some(error) = error {
+            return refuse(id, &group_id, error, request.member_id, actions);
+        }
+        if request.rebalance_timeout_ms <= 0 {
+            // Kafka lets such a member's rebalances end at once, which throws everybody else out (kafka4beam/brod#465).
+            request.rebalance_timeout_ms = request.session_timeout_ms;
+        }
+        drop_repeated_names(&mut request.protocols);
+
+        let mut group = self
+            .classic
+            .remove(&*group_id)
+            .unwrap_or_else(|| self.found(&group_id, actions));
+        if let Err((error, member_id)) =
+            self.admit(now, id, &group_id, &mut group, request, actions)
+        {
+            refuse(id, &group_id, error, member_id, actions);
+        }
+        self.keep(group_id, group);
+    }
+
+    /// An Empty group to join: made, and recorded, if there was none. Kafka records it even if the join then fails.
+    fn found(&mut self, group_id: &GroupId, actions: &mut Actions) -> Box<Group> {
+        let entry = self.state.group(group_id);
+        let group = Group::empty(entry.and_then(|entry| entry.classic.as_deref()));
+        if entry.is_none() {
+            let value = Some(group.value().into());
+            self.emit(
+                Record::GroupMetadata {
+                    group_id: group_id.clone(),
+                    value,
+                },
+                actions,
+            );
+        }
+        Box::new(group)
+    }
+
+    fn admit(
+        &mut self,
+        now: Millis,
+        id: RequestId,
+        group_id: &GroupId,
+        group: &mut Group,
+        request: Join,
+        actions: &mut Actions,
+    ) -> Result<(), (ErrorCode, MemberId)> {
+        let member_id = request.member_id.clone();
+        if !self.has_room_for(group, &member_id) {
+            self.turn_away(now, group_id, group, &member_id, actions);
+            return Err((ErrorCode::GroupMaxSizeReached, "".into()));
+        }
+        if !group.fits(&request.protocol_type, &request.protocols) {
+            return Err((ErrorCode::InconsistentGroupProtocol, member_id));
+        }
+        if member_id.is_empty() {
+            return self.join_new(now, id, group_id, group, request, actions);
+        }
+        if group.pending.contains(&member_id) {
+            if request.group_instance_id.is_some() {
+                // Ids are handed out to dynamic members only; Kafka fails with this code too.
+                return Err((ErrorCode::UnknownServerError, "".into()));
+            }
+            self.forget_pending(group_id, group, &member_id);
+            self.add_member(now, id, group_id, group, member_id, request, actions);
+            return Ok(());
+        }
+        group
+            .check_member(&member_id, request.group_instance_id.as_ref())
+            .map_err(|error| (error, member_id))?;
+        self.rejoin(now, id, group_id, group, request, actions);
+        Ok(())
+    }
+
+    fn has_room_for(&self, group: &Group, member_id: &str) -> bool {
+        let limit = self.config.max_size;
+        match group.phase {
+            Phase::Empty => true,
+            Phase::PreparingRebalance => {
+                group.awaiting_join() < limit
+                    || group
+                        .member(member_id)
+                        .is_some_and(|member| member.join.is_some())
+            }
+            Phase::CompletingRebalance | Phase::Stable => {
+                group.member_count() < limit || group.has(member_id)
+            }
+        }
+    }
+
+    /// The group is full: whoever was turned away is waited for no longer.
+    fn turn_away(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        group: &mut Group,
+        member_id: &MemberId,
+        actions: &mut Actions,
+    ) {
+        self.forget_pending(group_id, group, member_id);
+        self.expel(group_id, group, member_id, actions);
+        self.complete_join_if_all_joined(now, group_id, group, actions);
+    }
+
+    /// A join without a member id.
+    fn join_new(
+        &mut self,
+        now: Millis,
+        id: RequestId,
+        group_id: &GroupId,
+        group: &mut Group,
+        request: Join,
+        actions: &mut Actions,
+    ) -> Result<(), (ErrorCode, MemberId)> {
+        if let Some(instance_id) = request.group_instance_id.clone() {
+            match group.static_member(&instance_id).cloned() {
+                Some(old) => {
+                    self.replace_static(
+                        now,
+                        id,
+                        group_id,
+                        group,
+                        (old, instance_id),
+                        request,
+                        actions,
+                    );
+                }
+                None => {
+                    let member_id = self.ids.classic(&instance_id);
+                    self.add_member(now, id, group_id, group, member_id, request, actions);
+                }
+            }
+            return Ok(());
+        }
+        let member_id = self.ids.classic(&request.client.id);
+        if request.member_id_required {
+            // KIP-394: a dynamic member must first learn its id, so that a lost answer leaves no ghost behind.
+            group.pending.insert(member_id.clone());
+            self.timers.arm(
+                Timer::PendingMember(group_id.clone(), member_id.clone()),
+                now.plus(request.session_timeout_ms.into()),
+            );
+            return Err((ErrorCode::MemberIdRequired, member_id));
+        }
+        self.add_member(now, id, group_id, group, member_id, request, actions);
+        Ok(())
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one step of a join: who, where, what"
+    )]
+    fn add_member(
+        &mut self,
+        now: Millis,
+        id: RequestId,
+        group_id: &GroupId,
+        group: &mut Group,
+        member_id: MemberId,
+        request: Join,
+        actions: &mut Actions,
+    ) {
+        if group.member_count() == 0 {
+            group.protocol_type = request.protocol_type;
+        }
+        if group.initial.is_some() {
+            group.new_member_added = true;
+        }
+        let deadline = now.plus(NEW_MEMBER_JOIN_TIMEOUT_MS);
+        group.insert(
+            member_id.clone(),
+            Member {
+                instance_id: request.group_instance_id,
+                client: request.client,
+                session_timeout_ms: request.session_timeout_ms,
+                rebalance_timeout_ms: request.rebalance_timeout_ms,
+                protocols: request.protocols,
+                join: Some(id),
+                is_new: true,
+                session_deadline: deadline,
+                session_armed: Some(deadline),
+                ..Member::default()
+            },
+        );
+        self.timers
+            .arm(Timer::Session(group_id.clone(), member_id), deadline);
+        self.rebalance(now, group_id, group, Cause::MemberJoined, actions);
+    }
+
+    /// A join by a member of the group.
+    fn rejoin(
+        &mut self,
+        now: Millis,
+        id: RequestId,
+        group_id: &GroupId,
+        group: &mut Group,
+        request: Join,
+        actions: &mut Actions,
+    ) {
+        let member_id = &request.member_id;
+        let unchanged = group
+            .member(member_id)
+            .is_some_and(|member| member.protocols == request.protocols);
+        let leads_stable = group.phase == Phase::Stable && group.is_leader(member_id);
+        let settled = matches!(group.phase, Phase::CompletingRebalance | Phase::Stable);
+        if settled && unchanged && !leads_stable {
+            return self.join_as_before(id, group_id, group, member_id, actions);
+        }
+        self.park(id, group, request, actions);
+        let cause = if leads_stable {
+            Cause::LeaderRejoined
+        } else {
+            Cause::SubscriptionChanged
+        };
+        self.rebalance(now, group_id, group, cause, actions);
+    }
+
+    /// Nothing has changed for this member: the running generation is the answer.
+    fn join_as_before(
+        &self,
+        id: RequestId,
+        group_id: &GroupId,
+        group: &Group,
+        member_id: &MemberId,
+        actions: &mut Actions,
+    ) {
+        let leads = group.is_leader(member_id) && group.phase == Phase::CompletingRebalance;
+        let members = if leads {
+            group.joined_members()
+        } else {
+            Vec::new()
+        };
+        let reply = JoinReply {
+            members,
+            ..joined(group, member_id.clone())
+        };
+        actions.reply(id, group_id, Reply::Join(reply));
+    }
+
+    /// Takes a member's new word and parks its join. A join parked before stays without an answer, as in Kafka.
+    fn park(&self, id: RequestId, group: &mut Group, request: Join, actions: &mut Actions) {
+        group.update(
+            &request.member_id,
+            request.protocols,
+            request.session_timeout_ms,
+            request.rebalance_timeout_ms,
+        );
+        actions
+            .superseded
+            .extend(group.park_join(&request.member_id, Some(id)));
+    }
+
+    /// A static member is back without its member id: it gets a new one, and the old one is fenced (KIP-345).
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one step of a join: who, where, what"
+    )]
+    fn replace_static(
+        &mut self,
+        now: Millis,
+        id: RequestId,
+        group_id: &GroupId,
+        group: &mut Group,
+        (old, instance_id): (MemberId, InstanceId),
+        mut request: Join,
+        actions: &mut Actions,
+    ) {
+        let new = self.ids.classic(&instance_id);
+        let old_leader = group.leader.clone();
+        if let Some(join) = group.park_join(&old, None) {
+            refuse(
+                join,
+                group_id,
+                ErrorCode::FencedInstanceId,
+                old.clone(),
+                actions,
+            );
+        }
+        if let Some(sync) = group.member_mut(&old).and_then(|member| member.sync.take()) {
+            super::rebalance::refuse_sync(sync, group_id, ErrorCode::FencedInstanceId, actions);
+        }
+        self.timers
+            .cancel(&Timer::Session(group_id.clone(), old.clone()));
+        group.replace(&old, new.clone());
+        if let Some(member) = group.member_mut(&new) {
+            member.session_armed = None;
+        }
+        request.member_id = new.clone();
+        let skip_assignment = request.skip_assignment;
+        group.update(
+            &new,
+            std::mem::take(&mut request.protocols),
+            request.session_timeout_ms,
+            request.rebalance_timeout_ms,
+        );
+        self.arm_session_in(now, group_id, group, &new);
+
+        if group.phase == Phase::Stable && group.vote() == group.protocol {
+            // The same protocol would be chosen: the member takes its old place and nobody else notices.
+            let value = Some(group.value().into());
+            self.emit(
+                Record::GroupMetadata {
+                    group_id: group_id.clone(),
+                    value,
+                },
+                actions,
+            );
+            let leads = group.is_leader(&new);
+            let reply = if skip_assignment {
+                let members = if leads {
+                    group.joined_members()
+                } else {
+                    Vec::new()
+                };
+                JoinReply {
+                    skip_assignment: leads,
+                    members,
+                    ..joined(group, new)
+                }
+            } else {
+                // Before KIP-814 a leader could not be told to skip: it is shown its own old id and believes to follow.
+                JoinReply {
+                    leader: old_leader.unwrap_or_else(|| "".into()),
+                    ..joined(group, new)
+                }
+            };
+            return actions.reply(id, group_id, Reply::Join(reply));
+        }
+        group.park_join(&new, Some(id));
+        self.rebalance(now, group_id, group, Cause::StaticMemberReplaced, actions);
+    }
+}
+
+/// The answer to a member of the running generation, without the members.
+pub(super) fn joined(group: &Group, member_id: MemberId) -> JoinReply {
+    JoinReply {
+        error: ErrorCode::None,
+        generation: group.generation,
+        protocol_type: Some(group.protocol_type.clone()),
+        protocol_name: group.protocol.clone(),
+        leader: group.leader.clone().unwrap_or_else(|| "".into()),
+        skip_assignment: false,
+        member_id,
+        members: Vec::new(),
+    }
+}
+
+/// A protocol counts once, however often a member lists it: Kafka never answers a join that repeats a name.
+fn drop_repeated_names(protocols: &mut Vec<Protocol>) {
+    if protocols.len() > 1 {
+        let mut seen = BTreeSet::new();
+        protocols.retain(|protocol| seen.insert(protocol.name.clone()));
+    }
+}

@@ -1,0 +1,326 @@
+//! Classic groups: what is decided on JoinGroup, SyncGroup, Heartbeat, LeaveGroup and their timers (semantics 2).
+//!
+//! ```text
+//!            a member is added               everybody joined, or time is up
+//!   Empty ───────────────────▶ PreparingRebalance ─────────────────▶ CompletingRebalance
+//!     ▲                          ▲        │   ▲                        │          │
+//!     └──────────────────────────┼────────┘   └────────────────────────┤          │ the leader synced
+//!            nobody is left      │              a member came, left,   │          ▼
+//!                                └─────────────────────────────────────┴─────── Stable
+//!                                               changed, or did not sync
+//! ```
+//!
+//! A group is kept here while it has members or has handed out member ids; an Empty one is just its record. Three
+//! moments are recorded: the group is made, a generation gets its assignment (or a static member its next id), the
+//! last member is gone.
+//!
+//! Sessions are lazy: a heartbeat only moves the member's deadline. The timer looks at the deadline when it fires, and
+//! is armed again if the member has been seen since.
+
+mod group;
+mod join;
+mod rebalance;
+
+pub(super) use group::{Group, Phase};
+
+use super::request::{
+    ErrorCode, Heartbeat, Leave, LeaveReply, LeavingMember, LeftMember, Reply, RequestId,
+};
+use super::stats::Cause;
+use super::timers::Timer;
+use super::types::{GroupId, MemberId, Millis};
+use super::{Actions, Coordinator};
+
+/// How long a member whose first join is parked is kept (KAFKA-7610). Not a setting in Kafka either.
+const NEW_MEMBER_JOIN_TIMEOUT_MS: i64 = 300_000;
+
+impl Coordinator {
+    /// Heartbeat.
+    pub(super) fn heartbeat(
+        &mut self,
+        now: Millis,
+        id: RequestId,
+        request: &Heartbeat,
+        actions: &mut Actions,
+    ) {
+        let error = self
+            .check_heartbeat(now, request)
+            .err()
+            .unwrap_or(ErrorCode::None);
+        actions.reply(id, &request.group_id, Reply::Heartbeat(error));
+    }
+
+    fn check_heartbeat(&mut self, now: Millis, request: &Heartbeat) -> Result<(), ErrorCode> {
+        if request.group_id.is_empty() {
+            return Err(ErrorCode::InvalidGroupId);
+        }
+        let group = self
+            .classic
+            .get_mut(&*request.group_id)
+            .ok_or(ErrorCode::UnknownMemberId)?;
+        group.check_member(&request.member_id, request.group_instance_id.as_ref())?;
+        if request.generation != group.generation {
+            return Err(ErrorCode::IllegalGeneration);
+        }
+        let preparing = group.phase == Phase::PreparingRebalance;
+        let member = group
+            .member_mut(&request.member_id)
+            .ok_or(ErrorCode::UnknownMemberId)?;
+        let deadline = now.plus(member.session_timeout_ms.into());
+        if member.session_armed.is_some_and(|armed| armed <= deadline) {
+            member.session_deadline = deadline;
+        } else {
+            self.arm_session(now, &request.group_id, &request.member_id);
+        }
+        if preparing {
+            Err(ErrorCode::RebalanceInProgress)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// LeaveGroup.
+    pub(super) fn leave(
+        &mut self,
+        now: Millis,
+        id: RequestId,
+        request: Leave,
+        actions: &mut Actions,
+    ) {
+        let group_id = request.group_id;
+        if group_id.is_empty() {
+            let refusal = LeaveReply {
+                error: ErrorCode::InvalidGroupId,
+                members: Vec::new(),
+            };
+            return actions.reply(id, &group_id, Reply::Leave(refusal));
+        }
+        let mut members = Vec::with_capacity(request.members.len());
+        let mut someone_left = false;
+        if let Some(mut group) = self.classic.remove(&*group_id) {
+            for leaving in request.members {
+                let outcome = self.leave_one(&group_id, &mut group, &leaving, actions);
+                someone_left |= outcome.is_ok();
+                members.push(left(leaving, outcome.err().unwrap_or(ErrorCode::None)));
+            }
+            if someone_left && group.phase != Phase::Empty {
+                self.rebalance(now, &group_id, &mut group, Cause::MemberLeft, actions);
+            }
+            self.keep(group_id.clone(), group);
+        } else {
+            members.extend(
+                request
+                    .members
+                    .into_iter()
+                    .map(|leaving| left(leaving, ErrorCode::UnknownMemberId)),
+            );
+        }
+        let reply = LeaveReply {
+            error: ErrorCode::None,
+            members,
+        };
+        actions.reply(id, &group_id, Reply::Leave(reply));
+    }
+
+    fn leave_one(
+        &mut self,
+        group_id: &GroupId,
+        group: &mut Group,
+        leaving: &LeavingMember,
+        actions: &mut Actions,
+    ) -> Result<(), ErrorCode> {
+        let instance_id = leaving.group_instance_id.as_ref();
+        let member_id = if leaving.member_id.is_empty() {
+            let holder = instance_id.and_then(|instance_id| group.static_member(instance_id));
+            holder.cloned().ok_or(ErrorCode::UnknownMemberId)?
+        } else if group.pending.contains(&leaving.member_id) {
+            self.forget_pending(group_id, group, &leaving.member_id);
+            return Ok(());
+        } else {
+            group.check_member(&leaving.member_id, instance_id)?;
+            leaving.member_id.clone()
+        };
+        self.expel(group_id, group, &member_id, actions);
+        Ok(())
+    }
+
+    /// Takes a member out of a group and answers what it has parked. The caller goes on to rebalance.
+    pub(super) fn expel(
+        &mut self,
+        group_id: &GroupId,
+        group: &mut Group,
+        member_id: &MemberId,
+        actions: &mut Actions,
+    ) {
+        let Some(member) = group.remove(member_id) else {
+            return;
+        };
+        self.timers
+            .cancel(&Timer::Session(group_id.clone(), member_id.clone()));
+        if let Some(join) = member.join {
+            join::refuse(
+                join,
+                group_id,
+                ErrorCode::UnknownMemberId,
+                "".into(),
+                actions,
+            );
+        }
+        if let Some(sync) = member.sync {
+            // Kafka leaves this one without an answer for ever.
+            rebalance::refuse_sync(sync, group_id, ErrorCode::UnknownMemberId, actions);
+        }
+    }
+
+    /// Takes back an id that was handed out.
+    pub(super) fn forget_pending(
+        &mut self,
+        group_id: &GroupId,
+        group: &mut Group,
+        member_id: &MemberId,
+    ) {
+        if group.pending.remove(member_id) {
+            self.timers
+                .cancel(&Timer::PendingMember(group_id.clone(), member_id.clone()));
+        }
+    }
+
+    /// Puts a group back after a step; one without members and handed-out ids is left to its record.
+    pub(super) fn keep(&mut self, group_id: GroupId, group: Box<Group>) {
+        if !group.is_vacant() {
+            self.classic.insert(group_id, group);
+        }
+    }
+
+    /// The member was seen: its session starts again.
+    pub(super) fn arm_session(&mut self, now: Millis, group_id: &GroupId, member_id: &MemberId) {
+        if let Some(mut group) = self.classic.remove(&**group_id) {
+            self.arm_session_in(now, group_id, &mut group, member_id);
+            self.classic.insert(group_id.clone(), group);
+        }
+    }
+
+    /// As [`Self::arm_session`], for a group in hand.
+    pub(super) fn arm_session_in(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        group: &mut Group,
+        member_id: &MemberId,
+    ) {
+        if let Some(member) = group.member_mut(member_id) {
+            let deadline = now.plus(member.session_timeout_ms.into());
+            self.arm_session_at(deadline, group_id, member_id, member);
+        }
+    }
+
+    fn arm_session_at(
+        &mut self,
+        deadline: Millis,
+        group_id: &GroupId,
+        member_id: &MemberId,
+        member: &mut group::Member,
+    ) {
+        member.session_deadline = deadline;
+        if member.session_armed.is_none_or(|armed| deadline < armed) {
+            member.session_armed = Some(deadline);
+            self.timers.arm(
+                Timer::Session(group_id.clone(), member_id.clone()),
+                deadline,
+            );
+        }
+    }
+
+    /// A session timer fired.
+    pub(super) fn session_due(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        member_id: &MemberId,
+        actions: &mut Actions,
+    ) {
+        let Some(mut group) = self.classic.remove(&**group_id) else {
+            return;
+        };
+        if let Some(member) = group.member_mut(member_id) {
+            member.session_armed = None;
+            let parked = member.join.is_some() || member.sync.is_some();
+            if member.session_deadline > now {
+                let deadline = member.session_deadline;
+                self.arm_session_at(deadline, group_id, member_id, member);
+            } else if !parked || member.is_new {
+                self.expel(group_id, &mut group, member_id, actions);
+                self.rebalance(now, group_id, &mut group, Cause::SessionExpired, actions);
+            }
+        }
+        self.keep(group_id.clone(), group);
+    }
+
+    /// A handed-out member id was not used in time.
+    pub(super) fn pending_due(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        member_id: &MemberId,
+        actions: &mut Actions,
+    ) {
+        let Some(mut group) = self.classic.remove(&**group_id) else {
+            return;
+        };
+        if group.pending.remove(member_id) {
+            self.complete_join_if_all_joined(now, group_id, &mut group, actions);
+        }
+        self.keep(group_id.clone(), group);
+    }
+
+    /// Makes the groups of the records live again: Stable, with full sessions. A group that is over the limit gathers
+    /// anew, so that the limit can take effect.
+    pub(super) fn load_classic(&mut self, now: Millis, actions: &mut Actions) {
+        for group_id in self.state.group_ids() {
+            let recorded = self
+                .state
+                .group(&group_id)
+                .and_then(|entry| entry.classic.clone());
+            let Some(value) = recorded.filter(|value| !value.members.is_empty()) else {
+                continue;
+            };
+            let mut group = Box::new(Group::loaded(&value));
+            for member_id in group.member_ids() {
+                self.arm_session_in(now, &group_id, &mut group, &member_id);
+            }
+            if group.member_count() > self.config.max_size {
+                self.rebalance(now, &group_id, &mut group, Cause::GroupOverMaxSize, actions);
+            }
+            self.keep(group_id, group);
+        }
+    }
+}
+
+fn left(leaving: LeavingMember, error: ErrorCode) -> LeftMember {
+    LeftMember {
+        member_id: leaving.member_id,
+        group_instance_id: leaving.group_instance_id,
+        error,
+    }
+}
+
+/// The coordinator stops: tells everybody who is parked to look for another one.
+pub(super) fn dismiss(group_id: &GroupId, group: &mut Group, actions: &mut Actions) {
+    for member_id in group.member_ids() {
+        if let Some(join) = group.park_join(&member_id, None) {
+            join::refuse(
+                join,
+                group_id,
+                ErrorCode::NotCoordinator,
+                member_id.clone(),
+                actions,
+            );
+        }
+        if let Some(sync) = group
+            .member_mut(&member_id)
+            .and_then(|member| member.sync.take())
+        {
+            rebalance::refuse_sync(sync, group_id, ErrorCode::NotCoordinator, actions);
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! The phases of a rebalance: gather joins, choose, wait for the leader's assignment, hand it out (semantics 2.5, 2.8).
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::group::{Group, InitialDelay, Phase};
+use super::join::joined;
+use crate::group::record::Record;
+use crate::group::request::{ErrorCode, JoinReply, Reply, RequestId, Sync, SyncReply};
+use crate::group::stats::Cause;
+use crate::group::timers::Timer;
+use crate::group::types::{GroupId, MemberId, Millis};
+use crate::group::{Actions, Coordinator};
+
+/// Answers a SyncGroup with an error.
+pub(super) fn refuse_sync(
+    id: RequestId,
+    group_id: &GroupId,
+    error: ErrorCode,
+    actions: &mut Actions,
+) {
+    actions.reply(id, group_id, Reply::Sync(SyncReply::refused(error)));
+}
+
+impl Coordinator {
+    /// Members came, went or changed: gather anew, or go on gathering and see whether everybody is here.
+    pub(super) fn rebalance(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        group: &mut Group,
+        cause: Cause,
+        actions: &mut Actions,
+    ) {
+        match group.phase {
+            Phase::PreparingRebalance => {
+                self.complete_join_if_all_joined(now, group_id, group, actions);
+            }
+            Phase::Empty => self.prepare_initial(now, group_id, group, cause, actions),
+            Phase::CompletingRebalance | Phase::Stable => {
+                self.prepare(now, group_id, group, cause, actions);
+            }
+        }
+    }
+
+    fn prepare(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        group: &mut Group,
+        cause: Cause,
+        actions: &mut Actions,
+    ) {
+        group.owe_syncs(false);
+        let unassigned = group.phase == Phase::CompletingRebalance;
+        let mut interrupted = Vec::new();
+        for (member_id, member) in group.members_mut() {
+            if unassigned {
+                member.assignment = Bytes::new();
+            }
+            if let Some(sync) = member.sync.take() {
+                refuse_sync(sync, group_id, ErrorCode::RebalanceInProgress, actions);
+                interrupted.push(member_id.clone());
+            }
+        }
+        for member_id in &interrupted {
+            self.arm_session_in(now, group_id, group, member_id);
+        }
+        self.timers.cancel(&Timer::Sync(group_id.clone()));
+        self.stats.began(cause);
+        group.phase = Phase::PreparingRebalance;
+        group.state_timestamp = now;
+        if group.all_joined() {
+            self.complete_join(now, group_id, group, actions);
+        } else {
+            let deadline = now.plus(group.rebalance_timeout_ms());
+            self.timers.arm(Timer::Join(group_id.clone()), deadline);
+        }
+    }
+
+    /// The first members of an Empty group: wait a little for more.
+    fn prepare_initial(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        group: &mut Group,
+        cause: Cause,
+        actions: &mut Actions,
+    ) {
+        let delay_ms = self.config.initial_rebalance_delay_ms;
+        let remaining_ms = (group.rebalance_timeout_ms() - delay_ms).max(0);
+        self.stats.began(cause);
+        group.phase = Phase::PreparingRebalance;
+        group.state_timestamp = now;
+        group.new_member_added = false;
+        group.initial = Some(InitialDelay {
+            delay_ms,
+            remaining_ms,
+        });
+        if delay_ms <= 0 {
+            self.complete_join(now, group_id, group, actions);
+        } else {
+            self.timers
+                .arm(Timer::Join(group_id.clone()), now.plus(delay_ms));
+        }
+    }
+
+    /// Ends the join phase if nobody is waited for. The initial delay is waited out in any case.
+    pub(super) fn complete_join_if_all_joined(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        group: &mut Group,
+        actions: &mut Actions,
+    ) {
+        if group.phase == Phase::PreparingRebalance && group.initial.is_none() && group.all_joined()
+        {
+            self.complete_join(now, group_id, group, actions);
+        }
+    }
+
+    /// The time to join is over.
+    pub(in crate::group) fn join_due(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        actions: &mut Actions,
+    ) {
+        let Some(mut group) = self.classic.remove(&**group_id) else {
+            return;
+        };
+        match group.initial {
+            Some(initial) if group.new_member_added && initial.remaining_ms > 0 => {
+                let delay_ms = self
+                    .config
+                    .initial_rebalance_delay_ms
+                    .min(initial.remaining_ms);
+                let remaining_ms = (initial.remaining_ms - initial.delay_ms).max(0);
+                group.new_member_added = false;
+                group.initial = Some(InitialDelay {
+                    delay_ms,
+                    remaining_ms,
+                });
+                self.timers
+                    .arm(Timer::Join(group_id.clone()), now.plus(delay_ms));
+            }
+            _ if group.phase == Phase::PreparingRebalance => {
+                self.complete_join(now, group_id, &mut group, actions);
+            }
+            _ => {}
+        }
+        self.keep(group_id.clone(), group);
+    }
+
+    /// Ends the join phase: those who are here make the next generation.
+    fn complete_join(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        group: &mut Group,
+        actions: &mut Actions,
+    ) {
+        self.timers.cancel(&Timer::Join(group_id.clone()));
+        for member_id in group.member_ids() {
+            let gone = group
+                .member(&member_id)
+                .is_some_and(|member| member.join.is_none() && member.instance_id.is_none());
+            if gone {
+                self.expel(group_id, group, &member_id, actions);
+            }
+        }
+        if group.member_count() > 0 && !group.elect_joined_leader() {
+            // Only static members are left and none of them has joined: wait on, their sessions decide.
+            let deadline = now.plus(group.rebalance_timeout_ms().max(1));
+            self.timers.arm(Timer::Join(group_id.clone()), deadline);
+            return;
+        }
+        group.initial = None;
+        group.new_member_added = false;
+        group.generation = group.generation.wrapping_add(1).max(0);
+        group.state_timestamp = now;
+        if group.member_count() == 0 {
+            self.become_empty(group_id, group, actions);
+        } else {
+            group.protocol = group.vote();
+            group.compute_subscribed();
+            group.phase = Phase::CompletingRebalance;
+            self.answer_joins(now, group_id, group, actions);
+        }
+    }
+
+    fn become_empty(&mut self, group_id: &GroupId, group: &mut Group, actions: &mut Actions) {
+        group.phase = Phase::Empty;
+        group.protocol = None;
+        group.leader = None;
+        group.compute_subscribed();
+        let value = Some(group.value().into());
+        self.emit(
+            Record::GroupMetadata {
+                group_id: group_id.clone(),
+                value,
+            },
+            actions,
+        );
+    }
+
+    fn answer_joins(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        group: &mut Group,
+        actions: &mut Actions,
+    ) {
+        let deadline = now.plus(group.rebalance_timeout_ms());
+        self.timers.arm(Timer::Sync(group_id.clone()), deadline);
+        group.owe_syncs(true);
+        for member_id in group.member_ids() {
+            if let Some(member) = group.member_mut(&member_id) {
+                member.is_new = false;
+            }
+            if let Some(join) = group.park_join(&member_id, None) {
+                let leads = group.is_leader(&member_id);
+                let members = if leads {
+                    group.joined_members()
+                } else {
+                    Vec::new()
+                };
+                let reply = JoinReply {
+                    members,
+                    ..joined(group, member_id.clone())
+                };
+                actions.reply(join, group_id, Reply::Join(reply));
+            }
+            self.arm_session_in(now, group_id, group, &member_id);
+        }
+    }
+
+    /// SyncGroup.
+    pub(in crate::group) fn sync(
+        &mut self,
+        now: Millis,
+        id: RequestId,
+        request: Sync,
+        actions: &mut Actions,
+    ) {
+        let group_id = request.group_id.clone();
+        if let Err(error) = self.check_sync(&request) {
+            return refuse_sync(id, &group_id, error, actions);
+        }
+        let Some(mut group) = self.classic.remove(&*group_id) else {
+            return;
+        };
+        match group.phase {
+            Phase::Stable => {
+                self.sync_again(id, &group_id, &mut group, &request.member_id, actions)
+            }
+            Phase::CompletingRebalance => {
+                self.sync_in_turn(now, id, &group_id, &mut group, request, actions);
+            }
+            Phase::Empty | Phase::PreparingRebalance => {
+                refuse_sync(id, &group_id, ErrorCode::RebalanceInProgress, actions);
+            }
+        }
+        self.keep(group_id, group);
+    }
+
+    fn check_sync(&self, request: &Sync) -> Result<(), ErrorCode> {
+        if request.protocol_required
+            && (request.protocol_type.is_none() || request.protocol_name.is_none())
+        {
+            return Err(ErrorCode::InconsistentGroupProtocol);
+        }
+        if request.group_id.is_empty() {
+            return Err(ErrorCode::InvalidGroupId);
+        }
+        let group = self
+            .classic
+            .get(&*request.group_id)
+            .ok_or(ErrorCode::UnknownMemberId)?;
+        if group.phase == Phase::Empty {
+            return Err(ErrorCode::UnknownMemberId);
+        }
+        group.check_member(&request.member_id, request.group_instance_id.as_ref())?;
+        if request.generation != group.generation {
+            return Err(ErrorCode::IllegalGeneration);
+        }
+        let type_differs = request
+            .protocol_type
+            .as_ref()
+            .is_some_and(|asked| *asked != group.protocol_type);
+        let name_differs = match (&request.protocol_name, &group.protocol) {
+            (Some(asked), Some(chosen)) => asked != chosen,
+            _ => false,
+        };
+        if type_differs || name_differs {
+            return Err(ErrorCode::InconsistentGroupProtocol);
+        }
+        Ok(())
+    }
+
+    /// The generation has its assignment: here is the member's part.
+    fn sync_again(
+        &mut self,
+        id: RequestId,
+        group_id: &GroupId,
+        group: &mut Group,
+        member_id: &MemberId,
+        actions: &mut Actions,
+    ) {
+        group.has_synced(member_id);
+        let Some(member) = group.member(member_id) else {
+            return;
+        };
+        let assignment = member.assignment.clone();
+        actions.reply(id, group_id, Reply::Sync(synced(group, assignment)));
+        self.stop_waiting_for_syncs(group_id, group);
+    }
+
+    /// The generation waits for its leader: park, or be the leader.
+    fn sync_in_turn(
+        &mut self,
+        now: Millis,
+        id: RequestId,
+        group_id: &GroupId,
+        group: &mut Group,
+        request: Sync,
+        actions: &mut Actions,
+    ) {
+        group.has_synced(&request.member_id);
+        let Some(member) = group.member_mut(&request.member_id) else {
+            return;
+        };
+        actions.superseded.extend(member.sync.replace(id));
+        if group.is_leader(&request.member_id) {
+            self.assign(now, group_id, group, request.assignments, actions);
+        }
+    }
+
+    /// Records the leader's assignment and hands it out.
+    fn assign(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        group: &mut Group,
+        assignments: Vec<(MemberId, Bytes)>,
+        actions: &mut Actions,
+    ) {
+        let mut by_member: BTreeMap<MemberId, Bytes> = assignments.into_iter().collect();
+        for (member_id, member) in group.members_mut() {
+            member.assignment = by_member.remove(member_id).unwrap_or_default();
+        }
+        group.phase = Phase::Stable;
+        group.state_timestamp = now;
+        self.stats.classic_completed_rebalances += 1;
+        let value = Some(group.value().into());
+        self.emit(
+            Record::GroupMetadata {
+                group_id: group_id.clone(),
+                value,
+            },
+            actions,
+        );
+        for member_id in group.member_ids() {
+            let Some(member) = group.member_mut(&member_id) else {
+                continue;
+            };
+            let Some(sync) = member.sync.take() else {
+                continue;
+            };
+            let assignment = member.assignment.clone();
+            actions.reply(sync, group_id, Reply::Sync(synced(group, assignment)));
+            self.arm_session_in(now, group_id, group, &member_id);
+        }
+        self.stop_waiting_for_syncs(group_id, group);
+    }
+
+    fn stop_waiting_for_syncs(&mut self, group_id: &GroupId, group: &Group) {
+        if group.all_synced() {
+            self.timers.cancel(&Timer::Sync(group_id.clone()));
+        }
+    }
+
+    /// The time to sync is over: whoever has not is out.
+    pub(in crate::group) fn sync_due(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        actions: &mut Actions,
+    ) {
+        let Some(mut group) = self.classic.remove(&**group_id) else {
+            return;
+        };
+        let silent = group.silent_members();
+        for member_id in &silent {
+            self.expel(group_id, &mut group, member_id, actions);
+        }
+        if !silent.is_empty() {
+            self.rebalance(now, group_id, &mut group, Cause::RebalanceTimeout, actions);
+        }
+        self.keep(group_id.clone(), group);
+    }
+}
+
+fn synced(group: &Group, assignment: Bytes) -> SyncReply {
+    SyncReply {
+        error: ErrorCode::None,
+        protocol_type: Some(group.protocol_type.clone()),
+        protocol_name: group.protocol.clone(),
+        assignment,
+    }
+}

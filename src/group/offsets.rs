@@ -1,0 +1,598 @@
+//! Committed offsets: commit, fetch, delete, expiry, and what becomes of them when a topic goes (semantics 4).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::classic::Phase;
+use super::record::{OffsetValue, Record};
+use super::request::{
+    CommitPartition, CommitTopic, ErrorCode, FetchTopic, FetchedPartition, FetchedTopic,
+    OffsetCommit, OffsetCommitReply, OffsetDelete, OffsetDeleteReply, OffsetFetch,
+    OffsetFetchReply, Reply, RequestId, TopicErrors,
+};
+use super::state::{Entry, Offsets};
+use super::timers::Timer;
+use super::types::{GroupId, Millis, Topic, TopicName, TopicRef, Topics};
+use super::{Actions, Coordinator};
+
+/// A topic of a commit that exists, with those of its partitions that exist.
+struct Known<'a> {
+    asked: &'a TopicRef,
+    name: TopicName,
+    topic: Topic,
+    partitions: Vec<CommitPartition>,
+}
+
+/// Looks up a topic as a request names it.
+fn find<'a>(topics: &'a Topics, topic: &TopicRef) -> Result<(&'a TopicName, &'a Topic), ErrorCode> {
+    match topic {
+        TopicRef::Name(name) => topics.entry(name).ok_or(ErrorCode::UnknownTopicOrPartition),
+        TopicRef::Id(id) => topics
+            .name_of(*id)
+            .and_then(|name| topics.entry(name))
+            .ok_or(ErrorCode::UnknownTopicId),
+    }
+}
+
+/// Puts answers together the way Kafka does: in request order as long as nothing was refused at the door; with
+/// refusals, these first and everything merged by topic.
+#[derive(Default)]
+struct Answers {
+    refused: Vec<TopicErrors>,
+    places: BTreeMap<TopicRef, usize>,
+}
+
+impl Answers {
+    fn add(&mut self, topic: &TopicRef, partitions: impl IntoIterator<Item = (i32, ErrorCode)>) {
+        let place = *self.places.entry(topic.clone()).or_insert_with(|| {
+            self.refused.push(TopicErrors {
+                topic: topic.clone(),
+                partitions: Vec::new(),
+            });
+            self.refused.len() - 1
+        });
+        self.refused[place].partitions.extend(partitions);
+    }
+
+    fn merge(mut self, answered: Vec<TopicErrors>) -> Vec<TopicErrors> {
+        if self.refused.is_empty() {
+            return answered;
+        }
+        for topic in answered {
+            self.add(&topic.topic, topic.partitions);
+        }
+        self.refused
+    }
+}
+
+impl Coordinator {
+    /// OffsetCommit.
+    pub(super) fn offset_commit(
+        &mut self,
+        now: Millis,
+        id: RequestId,
+        request: OffsetCommit,
+        actions: &mut Actions,
+    ) {
+        let topics = self.topics.clone();
+        let mut answers = Answers::default();
+        let known: Vec<_> = request
+            .topics
+            .iter()
+            .filter_map(|topic| known_partitions(&topics, topic, &mut answers))
+            .collect();
+        let answered = if known.is_empty() {
+            Vec::new()
+        } else {
+            match self.check_commit(now, &request) {
+                Ok(()) => self.store(now, &request, known, actions),
+                Err(error) => known
+                    .into_iter()
+                    .map(|topic| all_refused(topic, error))
+                    .collect(),
+            }
+        };
+        let reply = OffsetCommitReply {
+            topics: answers.merge(answered),
+        };
+        actions.reply(id, &request.group_id, Reply::OffsetCommit(reply));
+    }
+
+    /// Whether the sender may commit; its session goes on if so.
+    fn check_commit(&mut self, now: Millis, request: &OffsetCommit) -> Result<(), ErrorCode> {
+        let group_id = &request.group_id;
+        let generation = request.generation_or_epoch;
+        let Some(group) = self.classic.get(&**group_id) else {
+            return match (generation < 0, self.exists(group_id)) {
+                // Nobody is here: assign mode, whatever the member id says.
+                (true, _) => Ok(()),
+                (false, true) => Err(ErrorCode::UnknownMemberId),
+                (false, false) if request.consumer_errors => Err(ErrorCode::GroupIdNotFound),
+                (false, false) => Err(ErrorCode::IllegalGeneration),
+            };
+        };
+        let phase = group.phase();
+        if generation < 0 {
+            if phase == Phase::Empty {
+                return Ok(());
+            }
+            if request.member_id.is_empty() && request.group_instance_id.is_none() {
+                return Err(ErrorCode::UnknownMemberId);
+            }
+        }
+        group.check_member(&request.member_id, request.group_instance_id.as_ref())?;
+        if generation != group.generation() {
+            return Err(ErrorCode::IllegalGeneration);
+        }
+        if phase == Phase::CompletingRebalance {
+            return Err(ErrorCode::RebalanceInProgress);
+        }
+        self.arm_session(now, group_id, &request.member_id);
+        Ok(())
+    }
+
+    fn store(
+        &mut self,
+        now: Millis,
+        request: &OffsetCommit,
+        known: Vec<Known<'_>>,
+        actions: &mut Actions,
+    ) -> Vec<TopicErrors> {
+        let expire_timestamp = request
+            .retention_time_ms
+            .filter(|ms| *ms >= 0)
+            .map(|retention_ms| now.plus(retention_ms));
+        let mut answered = Vec::with_capacity(known.len());
+        for Known {
+            asked,
+            name,
+            topic,
+            partitions,
+        } in known
+        {
+            let mut outcomes = Vec::with_capacity(partitions.len());
+            for partition in partitions {
+                let index = partition.index;
+                if too_long(&partition.metadata, self.config.offset_metadata_max_units) {
+                    outcomes.push((index, ErrorCode::OffsetMetadataTooLarge));
+                    continue;
+                }
+                let value = OffsetValue {
+                    offset: partition.offset,
+                    leader_epoch: if expire_timestamp.is_some() {
+                        -1
+                    } else {
+                        partition.leader_epoch
+                    },
+                    metadata: partition.metadata,
+                    commit_timestamp: now,
+                    expire_timestamp,
+                    topic_id: if expire_timestamp.is_some() {
+                        Default::default()
+                    } else {
+                        topic.id
+                    },
+                };
+                self.emit(
+                    Record::OffsetCommit {
+                        group_id: request.group_id.clone(),
+                        topic: name.clone(),
+                        partition: index,
+                        value: Some(value),
+                    },
+                    actions,
+                );
+                self.stats.offset_commits += 1;
+                outcomes.push((index, ErrorCode::None));
+            }
+            answered.push(TopicErrors {
+                topic: asked.clone(),
+                partitions: outcomes,
+            });
+        }
+        answered
+    }
+
+    /// OffsetFetch of one group. A group that does not exist has no offsets; that is not an error.
+    pub(super) fn offset_fetch(&self, id: RequestId, request: &OffsetFetch, actions: &mut Actions) {
+        let offsets = self
+            .state
+            .group(&request.group_id)
+            .map(|entry| &entry.offsets);
+        let topics = match &request.topics {
+            Some(asked) => asked
+                .iter()
+                .map(|topic| self.fetch_topic(offsets, topic))
+                .collect(),
+            None => offsets.map_or_else(Vec::new, |offsets| {
+                self.fetch_all(offsets, request.by_topic_id)
+            }),
+        };
+        let reply = OffsetFetchReply {
+            group_id: request.group_id.clone(),
+            error: ErrorCode::None,
+            topics,
+        };
+        actions.reply(id, &request.group_id, Reply::OffsetFetch(reply));
+    }
+
+    fn fetch_topic(&self, offsets: Option<&Offsets>, asked: &FetchTopic) -> FetchedTopic {
+        let (name, id, error) = match (&asked.topic, find(&self.topics, &asked.topic)) {
+            (_, Ok((name, topic))) => (Some(name), topic.id, ErrorCode::None),
+            // By name it is no error to ask for what is not there.
+            (TopicRef::Name(name), Err(_)) => (Some(name), Default::default(), ErrorCode::None),
+            (TopicRef::Id(_), Err(error)) => (None, Default::default(), error),
+        };
+        let stored = name
+            .zip(offsets)
+            .and_then(|(name, offsets)| offsets.topic(name));
+        let partitions = asked.partitions.iter().map(|&index| {
+            let value = stored.and_then(|(_, partitions)| partitions.get(&index));
+            // An offset of a topic that was deleted and made again is nobody's.
+            let value = value.filter(|v| v.topic_id.is_zero() || id.is_zero() || v.topic_id == id);
+            fetched(index, value, error)
+        });
+        FetchedTopic {
+            topic: asked.topic.clone(),
+            partitions: partitions.collect(),
+        }
+    }
+
+    fn fetch_all(&self, offsets: &Offsets, by_topic_id: bool) -> Vec<FetchedTopic> {
+        let topics = offsets.topics().filter_map(|(name, partitions)| {
+            let topic = if by_topic_id {
+                TopicRef::Id(self.topics.get(name)?.id)
+            } else {
+                TopicRef::Name(name.clone())
+            };
+            let partitions = partitions
+                .iter()
+                .map(|(&index, value)| fetched(index, Some(value), ErrorCode::None))
+                .collect();
+            Some(FetchedTopic { topic, partitions })
+        });
+        topics.collect()
+    }
+
+    /// OffsetDelete.
+    pub(super) fn offset_delete(
+        &mut self,
+        id: RequestId,
+        request: &OffsetDelete,
+        actions: &mut Actions,
+    ) {
+        let group_id = &request.group_id;
+        let mut answers = Answers::default();
+        let mut known = Vec::new();
+        for (name, indexes) in &request.topics {
+            let asked = TopicRef::Name(name.clone());
+            let Ok((name, topic)) = find(&self.topics, &asked) else {
+                let unknown = ErrorCode::UnknownTopicOrPartition;
+                answers.add(&asked, indexes.iter().map(|index| (*index, unknown)));
+                continue;
+            };
+            let mut here = Vec::new();
+            for &index in indexes {
+                if (0..topic.partitions).contains(&index) {
+                    here.push(index);
+                } else {
+                    answers.add(&asked, [(index, ErrorCode::UnknownTopicOrPartition)]);
+                }
+            }
+            if !here.is_empty() {
+                known.push((name.clone(), here));
+            }
+        }
+        let mut reply = OffsetDeleteReply {
+            error: ErrorCode::None,
+            topics: Vec::new(),
+        };
+        let answered = if known.is_empty() {
+            Ok(Vec::new())
+        } else {
+            self.check_offset_delete(group_id)
+                .map(|()| self.delete_offsets(group_id, known, actions))
+        };
+        match answered {
+            Ok(answered) => reply.topics = answers.merge(answered),
+            Err(error) => reply.error = error,
+        }
+        actions.reply(id, group_id, Reply::OffsetDelete(reply));
+    }
+
+    fn check_offset_delete(&self, group_id: &str) -> Result<(), ErrorCode> {
+        if group_id.is_empty() {
+            return Err(ErrorCode::InvalidGroupId);
+        }
+        if !self.exists(group_id) {
+            return Err(ErrorCode::GroupIdNotFound);
+        }
+        // Of a group whose type tells nothing about topics, nobody knows which offsets are in use.
+        let in_use = self
+            .classic
+            .get(group_id)
+            .is_some_and(|g| g.phase() != Phase::Empty && &**g.protocol_type() != "consumer");
+        if in_use {
+            Err(ErrorCode::NonEmptyGroup)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn delete_offsets(
+        &mut self,
+        group_id: &GroupId,
+        topics: Vec<(TopicName, Vec<i32>)>,
+        actions: &mut Actions,
+    ) -> Vec<TopicErrors> {
+        let mut answered = Vec::with_capacity(topics.len());
+        for (name, indexes) in topics {
+            let subscribed = self.is_subscribed(group_id, &name);
+            let mut outcomes = Vec::with_capacity(indexes.len());
+            for index in indexes {
+                if subscribed {
+                    outcomes.push((index, ErrorCode::GroupSubscribedToTopic));
+                    continue;
+                }
+                if self.forget_offset(group_id, &name, index, actions) {
+                    self.stats.offset_deletions += 1;
+                }
+                outcomes.push((index, ErrorCode::None));
+            }
+            answered.push(TopicErrors {
+                topic: TopicRef::Name(name),
+                partitions: outcomes,
+            });
+        }
+        answered
+    }
+
+    fn is_subscribed(&self, group_id: &str, topic: &str) -> bool {
+        self.classic
+            .get(group_id)
+            .is_some_and(|g| g.phase() != Phase::Empty && g.subscribes(topic))
+    }
+
+    /// Removes an offset; tells whether there was one.
+    fn forget_offset(
+        &mut self,
+        group_id: &GroupId,
+        topic: &TopicName,
+        partition: i32,
+        actions: &mut Actions,
+    ) -> bool {
+        let there = self
+            .state
+            .group(group_id)
+            .is_some_and(|entry| entry.offsets.get(topic, partition).is_some());
+        if there {
+            let (group_id, topic) = (group_id.clone(), topic.clone());
+            self.emit(
+                Record::OffsetCommit {
+                    group_id,
+                    topic,
+                    partition,
+                    value: None,
+                },
+                actions,
+            );
+        }
+        there
+    }
+
+    /// DeleteGroups of one group: its offsets go with it.
+    pub(super) fn delete_group(
+        &mut self,
+        id: RequestId,
+        group_id: &GroupId,
+        actions: &mut Actions,
+    ) {
+        let error = if !self.exists(group_id) {
+            ErrorCode::GroupIdNotFound
+        } else if self
+            .classic
+            .get(&**group_id)
+            .is_some_and(|g| g.phase() != Phase::Empty)
+        {
+            ErrorCode::NonEmptyGroup
+        } else {
+            self.erase(group_id, actions);
+            ErrorCode::None
+        };
+        let reply = Reply::Delete {
+            group_id: group_id.clone(),
+            error,
+        };
+        actions.reply(id, group_id, reply);
+    }
+
+    /// Removes an Empty group with everything that is recorded of it, and the ids it has handed out.
+    fn erase(&mut self, group_id: &GroupId, actions: &mut Actions) {
+        if let Some(mut group) = self.classic.remove(&**group_id) {
+            for member_id in group.pending_ids() {
+                self.forget_pending(group_id, &mut group, &member_id);
+            }
+        }
+        let Some(entry) = self.state.group(group_id) else {
+            return;
+        };
+        let offsets: Vec<_> = entry
+            .offsets
+            .iter()
+            .map(|(topic, partition, _)| (topic.clone(), partition))
+            .collect();
+        let recorded = entry.classic.is_some();
+        for (topic, partition) in offsets {
+            self.forget_offset(group_id, &topic, partition, actions);
+        }
+        if recorded {
+            self.emit(
+                Record::GroupMetadata {
+                    group_id: group_id.clone(),
+                    value: None,
+                },
+                actions,
+            );
+        }
+    }
+
+    /// The offsets of a topic that is gone go with it.
+    pub(super) fn forget_topic(
+        &mut self,
+        topic: &TopicName,
+        topic_id: super::types::TopicId,
+        actions: &mut Actions,
+    ) {
+        for group_id in self.state.group_ids() {
+            let partitions: Vec<i32> = self
+                .state
+                .group(&group_id)
+                .and_then(|entry| entry.offsets.topic(topic))
+                .map(|(_, partitions)| {
+                    let of_it = partitions.iter().filter(|(_, value)| {
+                        value.topic_id.is_zero() || topic_id.is_zero() || value.topic_id == topic_id
+                    });
+                    of_it.map(|(index, _)| *index).collect()
+                })
+                .unwrap_or_default();
+            for partition in partitions {
+                self.forget_offset(&group_id, topic, partition, actions);
+            }
+        }
+    }
+
+    /// Looks through all offsets for those whose time is over (KIP-211), and removes Empty groups without offsets.
+    pub(super) fn expire_offsets(&mut self, now: Millis, actions: &mut Actions) {
+        for group_id in self.state.group_ids() {
+            let Some(entry) = self.state.group(&group_id) else {
+                continue;
+            };
+            let expired: Vec<(TopicName, i32)> = entry
+                .offsets
+                .iter()
+                .filter(|(topic, _, value)| self.is_expired(now, &group_id, entry, topic, value))
+                .map(|(topic, partition, _)| (topic.clone(), partition))
+                .collect();
+            for (topic, partition) in expired {
+                self.forget_offset(&group_id, &topic, partition, actions);
+                self.stats.offset_expirations += 1;
+            }
+            let done = !self.classic.contains_key(&*group_id)
+                && self
+                    .state
+                    .group(&group_id)
+                    .is_some_and(|entry| entry.offsets.is_empty());
+            if done {
+                self.erase(&group_id, actions);
+            }
+        }
+        let next = now.plus(self.config.offsets_retention_check_interval_ms.max(1));
+        self.timers.arm(Timer::OffsetExpiry, next);
+    }
+
+    fn is_expired(
+        &self,
+        now: Millis,
+        group_id: &str,
+        entry: &Entry,
+        topic: &str,
+        value: &OffsetValue,
+    ) -> bool {
+        let committed = value.commit_timestamp;
+        let since = match self
+            .classic
+            .get(group_id)
+            .filter(|g| g.phase() != Phase::Empty)
+        {
+            Some(group) => {
+                let settled = group.phase() == Phase::Stable
+                    && group.subscriptions_known()
+                    && !group.subscribes(topic);
+                if !settled {
+                    return false;
+                }
+                committed
+            }
+            None => match &entry.classic {
+                // Since the group became Empty, or since a commit after that: Kafka counts from the former alone and
+                // so throws away what an assign-mode client committed a minute ago.
+                Some(value) if !value.protocol_type.is_empty() => {
+                    committed.max(value.current_state_timestamp)
+                }
+                _ => committed,
+            },
+        };
+        match value.expire_timestamp {
+            Some(expire) => now >= expire,
+            None => now.since(since) >= self.config.offsets_retention_ms,
+        }
+    }
+}
+
+fn known_partitions<'a>(
+    topics: &Topics,
+    asked: &'a CommitTopic,
+    answers: &mut Answers,
+) -> Option<Known<'a>> {
+    let (name, topic) = match find(topics, &asked.topic) {
+        Ok(found) => found,
+        Err(error) => {
+            answers.add(
+                &asked.topic,
+                asked.partitions.iter().map(|p| (p.index, error)),
+            );
+            return None;
+        }
+    };
+    let mut partitions = Vec::with_capacity(asked.partitions.len());
+    for partition in &asked.partitions {
+        if (0..topic.partitions).contains(&partition.index) {
+            partitions.push(partition.clone());
+        } else {
+            answers.add(
+                &asked.topic,
+                [(partition.index, ErrorCode::UnknownTopicOrPartition)],
+            );
+        }
+    }
+    if partitions.is_empty() {
+        return None;
+    }
+    Some(Known {
+        asked: &asked.topic,
+        name: name.clone(),
+        topic: topic.clone(),
+        partitions,
+    })
+}
+
+fn all_refused(topic: Known<'_>, error: ErrorCode) -> TopicErrors {
+    TopicErrors {
+        topic: topic.asked.clone(),
+        partitions: topic.partitions.iter().map(|p| (p.index, error)).collect(),
+    }
+}
+
+/// Kafka counts the length of a commit's note in UTF-16 units.
+fn too_long(metadata: &str, max_units: usize) -> bool {
+    metadata.len() > max_units && metadata.encode_utf16().count() > max_units
+}
+
+fn fetched(index: i32, value: Option<&OffsetValue>, error: ErrorCode) -> FetchedPartition {
+    value.map_or_else(
+        || FetchedPartition {
+            index,
+            offset: -1,
+            leader_epoch: -1,
+            metadata: Arc::from(""),
+            error,
+        },
+        |value| FetchedPartition {
+            index,
+            offset: value.offset,
+            leader_epoch: value.leader_epoch,
+            metadata: value.metadata.clone(),
+            error,
+        },
+    )
+}

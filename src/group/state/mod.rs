@@ -1,0 +1,144 @@
+//! The facts: what the records say, and nothing else. `State::apply` is their only way to change, live and at
+//! recovery alike; it takes any record in any order of keys and never fails.
+
+mod offsets;
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+pub(super) use offsets::Offsets;
+
+use super::record::{GroupValue, Record};
+use super::types::{GroupId, Millis};
+
+/// Everything durable about one group.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Entry {
+    /// The classic group as of its last record.
+    pub(super) classic: Option<Arc<GroupValue>>,
+    /// Its committed offsets.
+    pub(super) offsets: Offsets,
+}
+
+impl Entry {
+    fn is_vacant(&self) -> bool {
+        self.classic.is_none() && self.offsets.is_empty()
+    }
+}
+
+/// The fold of all records.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct State {
+    groups: HashMap<GroupId, Entry>,
+    newest: Millis,
+    offset_count: u64,
+}
+
+impl State {
+    /// The facts about a group; `None` if it does not exist.
+    pub(super) fn group(&self, group_id: &str) -> Option<&Entry> {
+        self.groups.get(group_id)
+    }
+
+    /// The ids of all groups, in order: what is written while walking them must not hang on the order of a hash.
+    pub(super) fn group_ids(&self) -> Vec<GroupId> {
+        let mut ids: Vec<_> = self.groups.keys().cloned().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// All groups, in no order.
+    pub(super) fn groups(&self) -> impl Iterator<Item = (&GroupId, &Entry)> {
+        self.groups.iter()
+    }
+
+    /// The newest moment that any record carries.
+    pub(super) fn newest(&self) -> Millis {
+        self.newest
+    }
+
+    /// How many offsets are committed.
+    pub(super) fn offset_count(&self) -> u64 {
+        self.offset_count
+    }
+
+    /// Takes a record in.
+    pub(super) fn apply(&mut self, record: &Record) {
+        match record {
+            Record::OffsetCommit {
+                group_id,
+                topic,
+                partition,
+                value,
+            } => match value {
+                Some(value) => {
+                    self.newest = self.newest.max(value.commit_timestamp);
+                    let entry = self.groups.entry(group_id.clone()).or_default();
+                    if entry.offsets.put(topic, *partition, value.clone()) {
+                        self.offset_count += 1;
+                    }
+                }
+                None => {
+                    let Some(entry) = self.groups.get_mut(&**group_id) else {
+                        return;
+                    };
+                    if entry.offsets.remove(topic, *partition) {
+                        self.offset_count -= 1;
+                    }
+                    self.drop_if_vacant(group_id);
+                }
+            },
+            Record::GroupMetadata { group_id, value } => match value {
+                Some(value) => {
+                    self.newest = self.newest.max(value.current_state_timestamp);
+                    self.groups.entry(group_id.clone()).or_default().classic = Some(value.clone());
+                }
+                None => {
+                    let Some(entry) = self.groups.get_mut(&**group_id) else {
+                        return;
+                    };
+                    entry.classic = None;
+                    self.drop_if_vacant(group_id);
+                }
+            },
+            Record::ConsumerGroupMetadata { .. }
+            | Record::ConsumerGroupMemberMetadata { .. }
+            | Record::ConsumerGroupTargetAssignmentMetadata { .. }
+            | Record::ConsumerGroupTargetAssignmentMember { .. }
+            | Record::ConsumerGroupCurrentMemberAssignment { .. }
+            | Record::ConsumerGroupRegularExpression { .. } => {}
+        }
+    }
+
+    fn drop_if_vacant(&mut self, group_id: &str) {
+        if self.groups.get(group_id).is_some_and(Entry::is_vacant) {
+            self.groups.remove(group_id);
+        }
+    }
+
+    /// The whole state as records, group by group in order of their ids.
+    pub(super) fn records(&self) -> impl Iterator<Item = Record> + '_ {
+        self.group_ids().into_iter().flat_map(|group_id| {
+            let entry = &self.groups[&group_id];
+            let classic = entry
+                .classic
+                .iter()
+                .map(|value| Record::GroupMetadata {
+                    group_id: group_id.clone(),
+                    value: Some(value.clone()),
+                })
+                .collect::<Vec<_>>();
+            let offsets = entry.offsets.iter().map({
+                let group_id = group_id.clone();
+                move |(topic, partition, value)| Record::OffsetCommit {
+                    group_id: group_id.clone(),
+                    topic: topic.clone(),
+                    partition,
+                    value: Some(value.clone()),
+                }
+            });
+            classic.into_iter().chain(offsets)
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! Plain counters that the core fills and the shell reads.
+
+/// Why a rebalance began, or a group epoch rose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// A member came.
+    MemberJoined,
+    /// A member left by its own word or an operator's.
+    MemberLeft,
+    /// A member was silent for longer than its session timeout.
+    SessionExpired,
+    /// A member did not sync, or did not revoke, in time.
+    RebalanceTimeout,
+    /// A member changed what it subscribes to or how it can be assigned.
+    SubscriptionChanged,
+    /// The leader asked for a new assignment.
+    LeaderRejoined,
+    /// A static member came back in a way that needs a new assignment.
+    StaticMemberReplaced,
+    /// The group was larger than the limit when it was loaded.
+    GroupOverMaxSize,
+    /// A subscribed topic came, grew or went.
+    TopicsChanged,
+    /// The group went over to another protocol.
+    Migration,
+}
+
+impl Cause {
+    /// Every cause, in the order of the counters.
+    pub const ALL: [Self; 10] = [
+        Self::MemberJoined,
+        Self::MemberLeft,
+        Self::SessionExpired,
+        Self::RebalanceTimeout,
+        Self::SubscriptionChanged,
+        Self::LeaderRejoined,
+        Self::StaticMemberReplaced,
+        Self::GroupOverMaxSize,
+        Self::TopicsChanged,
+        Self::Migration,
+    ];
+
+    /// The word for it in metrics and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MemberJoined => "member_joined",
+            Self::MemberLeft => "member_left",
+            Self::SessionExpired => "session_expired",
+            Self::RebalanceTimeout => "rebalance_timeout",
+            Self::SubscriptionChanged => "subscription_changed",
+            Self::LeaderRejoined => "leader_rejoined",
+            Self::StaticMemberReplaced => "static_member_replaced",
+            Self::GroupOverMaxSize => "group_over_max_size",
+            Self::TopicsChanged => "topics_changed",
+            Self::Migration => "migration",
+        }
+    }
+}
+
+/// What a coordinator has done since it was made. Only ever grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Offsets committed, by partition.
+    pub offset_commits: u64,
+    /// Offsets that expired.
+    pub offset_expirations: u64,
+    /// Offsets deleted by OffsetDelete.
+    pub offset_deletions: u64,
+    /// Generations of classic groups that became Stable.
+    pub classic_completed_rebalances: u64,
+    /// Rises of consumer groups' epochs.
+    pub consumer_rebalances: u64,
+    /// Rebalances begun, by [`Cause`] in the order of [`Cause::ALL`].
+    pub rebalances: [u64; Cause::ALL.len()],
+}
+
+impl Stats {
+    pub(super) fn began(&mut self, cause: Cause) {
+        self.rebalances[cause as usize] += 1;
+    }
+}
+
+/// How many there are of what, counted when asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Classic groups by state: Empty, PreparingRebalance, CompletingRebalance, Stable.
+    pub classic: [u64; 4],
+    /// Consumer groups by state: Empty, Assigning, Reconciling, Stable.
+    pub consumer: [u64; 4],
+    /// Members of all groups.
+    pub members: u64,
+    /// Committed offsets.
+    pub offsets: u64,
+}
+
+impl Census {
+    /// The state texts that `classic` counts, in its order.
+    pub const CLASSIC_STATES: [&'static str; 4] = [
+        "Empty",
+        "PreparingRebalance",
+        "CompletingRebalance",
+        "Stable",
+    ];
+    /// The state texts that `consumer` counts, in its order.
+    pub const CONSUMER_STATES: [&'static str; 4] = ["Empty", "Assigning", "Reconciling", "Stable"];
+
+    /// Adds another coordinator's counts.
+    pub fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.classic.iter_mut().zip(other.classic) {
+            *mine += theirs;
+        }
+        for (mine, theirs) in self.consumer.iter_mut().zip(other.consumer) {
+            *mine += theirs;
+        }
+        self.members += other.members;
+        self.offsets += other.offsets;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_stand_where_the_list_of_causes_says() {
+        for (index, cause) in Cause::ALL.into_iter().enumerate() {
+            assert_eq!(cause as usize, index, "{}", cause.name());
+        }
+    }
+}
