@@ -1,5 +1,6 @@
 //! Convoke: a Kafka-protocol-compatible group coordinator.
 
+pub mod broker;
 #[cfg(feature = "server")]
 pub mod client;
 #[cfg(feature = "server")]
