@@ -8,4 +8,6 @@ pub mod config;
 pub mod group;
 #[cfg(feature = "server")]
 pub mod log;
+#[cfg(feature = "server")]
+pub mod server;
 pub mod wire;

@@ -329,21 +329,3 @@ fn the_printed_file_reads_back() {
         Config::default()
     );
 }
-
-/// `UPDATE=1` rewrites the part of the page between its marks.
-#[test]
-fn the_page_on_operations_has_the_table() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md");
-    let page = std::fs::read_to_string(path).unwrap();
-    let (begin, end) = ("<!-- keys: begin -->\n", "<!-- keys: end -->");
-    let (head, rest) = page.split_once(begin).expect("the page has the mark");
-    let (table, tail) = rest.split_once(end).expect("the page has the mark");
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(path, format!("{head}{begin}\n{}\n{end}{tail}", markdown())).unwrap();
-    } else {
-        assert!(
-            table.trim() == markdown().trim(),
-            "run UPDATE=1 cargo test the_page_on_operations"
-        );
-    }
-}

@@ -1,1 +1,3 @@
 //! One integration-test binary: linking is dear on two cores.
+
+mod operations;

@@ -1,0 +1,4 @@
+//! The hall: sockets, shards and the way between them.
+
+mod errors;
+pub mod metrics;
