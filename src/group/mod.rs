@@ -8,6 +8,7 @@ mod classic;
 mod describe;
 mod ids;
 mod offsets;
+pub mod pattern;
 pub mod record;
 pub mod request;
 mod state;
