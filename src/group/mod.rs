@@ -4,6 +4,7 @@
 //! (who has joined, who is parked) is in `classic` and dies with the process; `timers` tell when to look again.
 
 mod actions;
+pub mod assign;
 mod classic;
 mod describe;
 mod ids;
