@@ -268,6 +268,9 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// A tag and what writes its value.
+pub(crate) type Tagged<'a> = (u32, &'a dyn Fn(&mut Writer));
+
 /// Writes one frame or record.
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -405,7 +408,7 @@ impl Writer {
     }
 
     /// Tagged fields, ascending by tag, each written by a closure.
-    pub(crate) fn tagged(&mut self, fields: &[(u32, &dyn Fn(&mut Self))]) {
+    pub(crate) fn tagged(&mut self, fields: &[Tagged<'_>]) {
         self.unsigned_varint(fields.len() as u32);
         for (tag, field) in fields {
             let mut value = Self::new(32, self.flexible);

@@ -3,8 +3,11 @@
 //!
 //! Each reader is called after the guard. Whatever the core may keep is copied out of the frame.
 
+use std::sync::Arc;
+
 use super::Call;
 use super::bytes::{Read, Reader, Writer};
+use super::guard::{Flaw, NAME_BYTES_MAX};
 use crate::group::request::{
     ConsumerDescribeReply, ConsumerHeartbeat, ConsumerHeartbeatReply, Describe, DescribeReply,
     DescribedPartitions, ErrorCode, Heartbeat, Join, JoinReply, Leave, LeaveReply, LeavingMember,
@@ -31,6 +34,11 @@ pub(super) fn join(r: &mut Reader<'_>, version: i16, client: &Client) -> Read<Ca
     } else {
         None
     };
+    if let Some(bytes) = group_instance_id.as_ref().map(|id: &Arc<str>| id.len())
+        && bytes > NAME_BYTES_MAX
+    {
+        return r.refuse(Flaw::StringTooLong { bytes });
+    }
     let protocol_type = r.string()?;
     let protocols = r.items(3, |r| {
         let (name, metadata) = (r.string()?, r.bytes()?);

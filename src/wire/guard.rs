@@ -64,6 +64,10 @@ pub(crate) const ELEMENTS_MAX: u32 = 1_500_000;
 /// Kafka's longest string in bytes, in either encoding.
 pub(crate) const STRING_BYTES_MAX: usize = i16::MAX as usize;
 
+/// The longest name that a member id is made from: "-" and a UUID behind it still make a string.
+/// Kafka hands out longer ids and then fails to write them.
+pub(crate) const NAME_BYTES_MAX: usize = STRING_BYTES_MAX - 37;
+
 /// Why a frame is refused, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {

@@ -69,10 +69,6 @@ pub struct Header {
 
 /// A request, in words.
 #[derive(Debug, Clone)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a call is made, handed on once and taken apart"
-)]
 pub enum Call {
     /// ApiVersions: answer with [`Hello::answer`].
     ApiVersions(Hello),
@@ -105,10 +101,6 @@ pub enum Call {
 
 /// An answer, in words.
 #[derive(Debug, Clone)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a reply is made and written once"
-)]
 pub enum Reply {
     /// To ApiVersions.
     ApiVersions(ApiVersions),
@@ -362,7 +354,7 @@ fn header(frame: &[u8], peer: &mut Peer) -> Result<(Header, usize), Error> {
         .map_err(short)?
         .unwrap_or_default();
     if peer.client.id.as_bytes() != client_id {
-        peer.client.id = bytes::text(client_id).unwrap_or_default();
+        peer.client.id = client_name(client_id);
     }
     reader.set_flexible(api.is_flexible(api_version));
     reader.tags().map_err(short)?;
@@ -377,6 +369,16 @@ fn header(frame: &[u8], peer: &mut Peer) -> Result<(Header, usize), Error> {
         },
         reader.position(),
     ))
+}
+
+/// The client id as text. Ids too long to make a member id of are cut; no client has one.
+fn client_name(bytes: &[u8]) -> Arc<str> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut end = text.len().min(guard::NAME_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    Arc::from(&text[..end])
 }
 
 fn body_of(mut header: Header, body: Bytes) -> Result<(Header, Call), Error> {
@@ -543,7 +545,7 @@ fn write_features(w: &mut Writer, version: i16, any: bool) {
         });
     };
     let epoch = |w: &mut Writer| w.i64(0);
-    let mut fields: Vec<(u32, &dyn Fn(&mut Writer))> = Vec::new();
+    let mut fields: Vec<bytes::Tagged<'_>> = Vec::new();
     if !supported.is_empty() {
         fields.push((0, &write_supported));
     }
@@ -605,3 +607,6 @@ fn write_coordinators(w: &mut Writer, version: i16, keys: &[Coordinator]) {
     }
     w.tags();
 }
+
+#[cfg(test)]
+mod tests;
