@@ -204,11 +204,11 @@ pub struct TargetMetadataValue {
 /// Where a member stands on the way to its target (Kafka's byte in brackets).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
-    /// At its target (1).
+    /// At its target (0).
     Stable,
-    /// Asked to give partitions back, not yet confirmed (2).
+    /// Asked to give partitions back, not yet confirmed (1).
     UnrevokedPartitions,
-    /// Waits for partitions that others still hold (3).
+    /// Waits for partitions that others still hold (2).
     UnreleasedPartitions,
     /// Written by a newer version (any other byte).
     Unknown,
