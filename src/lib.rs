@@ -1,5 +1,6 @@
 //! Convoke: a Kafka-protocol-compatible group coordinator.
 
+#[cfg(feature = "server")]
 pub mod broker;
 #[cfg(feature = "server")]
 pub mod client;
@@ -11,3 +12,6 @@ pub mod log;
 #[cfg(feature = "server")]
 pub mod server;
 pub mod wire;
+
+#[cfg(feature = "server")]
+pub use server::{BlockingServer, Server};

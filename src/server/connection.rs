@@ -1,0 +1,395 @@
+//! One socket: frames in, one request in service at a time, replies out in order.
+//!
+//! As Kafka mutes a channel while its request is in service, nothing more is read until the reply is ready; requests
+//! that came with one read are served from the buffer, and their replies leave with one write. What a request means is
+//! `route`'s affair.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+use tokio::net::tcp::OwnedReadHalf;
+
+use super::budget::{self, Charge, Leave};
+use super::frames::{BadFrame, FrameBuffer};
+use super::gate::{Cut, Phase, Place, Shared};
+use super::hop::{Arrival, Holder};
+use super::route::{Door, Outcome, Step};
+use super::{House, quiet::Quiet};
+use crate::wire;
+
+/// One read takes this much at most; small frames need no buffer of their own.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// Replies are gathered up to about this size before they are written.
+const WRITE_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    /// Idle connections hold no buffer: a read goes here first.
+    static CHUNK: RefCell<Box<[u8]>> = RefCell::new(vec![0; CHUNK_BYTES].into_boxed_slice());
+}
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum End {
+    /// The client closed it.
+    #[error("closed by the client")]
+    Closed,
+    /// The socket failed.
+    #[error("socket error: {0}")]
+    Socket(#[from] io::Error),
+    /// The bytes are not frames.
+    #[error("{0}")]
+    BadFrame(BadFrame),
+    /// A frame is no request that we serve, or a reply cannot be written.
+    #[error("{0}")]
+    Wire(#[from] wire::Error),
+    /// The watchman cut it.
+    #[error("{}", why_cut(*.0))]
+    Cut(Cut),
+    /// The server could not answer.
+    #[error("{0}")]
+    Unanswered(&'static str),
+}
+
+fn why_cut(cut: Cut) -> &'static str {
+    match cut {
+        Cut::No | Cut::Gone => "the client is gone",
+        Cut::Idle => "no request for connections.max.idle.ms",
+        Cut::SlowSender => "a request did not arrive within convoke.request.receive.timeout.ms",
+        Cut::SlowReader => "a reply was not taken within convoke.response.send.timeout.ms",
+        Cut::Stopping => "the server stops",
+    }
+}
+
+impl From<BadFrame> for End {
+    fn from(bad: BadFrame) -> Self {
+        Self::BadFrame(bad)
+    }
+}
+
+impl End {
+    /// The label of the metric; `None` for ends that are nobody's fault.
+    fn label(&self) -> Option<&'static str> {
+        match self {
+            Self::Closed | Self::Socket(_) => None,
+            Self::BadFrame(BadFrame::Tls) => Some("tls"),
+            Self::BadFrame(BadFrame::Http) => Some("http"),
+            Self::BadFrame(_) => Some("bad_frame"),
+            Self::Wire(wire::Error::UnknownApi { .. } | wire::Error::UnsupportedVersion { .. }) => {
+                Some("unsupported")
+            }
+            Self::Wire(wire::Error::Unwritable { .. }) => Some("unwritable"),
+            Self::Wire(_) => Some("malformed"),
+            Self::Cut(Cut::Idle) => Some("idle"),
+            Self::Cut(Cut::SlowSender) => Some("slow_sender"),
+            Self::Cut(Cut::SlowReader) => Some("slow_reader"),
+            Self::Cut(_) => None,
+            Self::Unanswered(_) => Some("unanswered"),
+        }
+    }
+
+    /// Whether an operator or the client's author wants to read of it.
+    fn is_worth_a_line(&self) -> bool {
+        !matches!(self.label(), None | Some("idle"))
+    }
+}
+
+/// The address as Kafka describes members with: Java's text of it, a slash in front, IPv6 without abbreviation.
+fn host_text(ip: IpAddr) -> String {
+    match ip {
+        IpAddr::V4(v4) => format!("/{v4}"),
+        IpAddr::V6(v6) => {
+            let groups: Vec<String> = v6.segments().iter().map(|s| format!("{s:x}")).collect();
+            format!("/{}", groups.join(":"))
+        }
+    }
+}
+
+/// Serves one connection until it ends, and says so where it matters.
+pub(crate) async fn run(
+    house: Arc<House>,
+    door: Arc<Door>,
+    place: Place,
+    reader: OwnedReadHalf,
+    lines: Arc<Quiet>,
+) {
+    let peer = place.shared.peer;
+    let mut connection = Connection {
+        peer: wire::Peer::new(host_text(peer.ip())),
+        input: FrameBuffer::new(house.frame_bytes_max),
+        first: None,
+        held: Charge::none(&house.budget),
+        output: BytesMut::new(),
+        shared: place.shared.clone(),
+        reader,
+        house,
+        door,
+    };
+    let Err(mut end) = connection.serve().await;
+    let cut = place.shared.cut_reason();
+    if cut != Cut::No {
+        end = End::Cut(cut);
+    }
+    let client_id = connection.peer.client().id.clone();
+    let house = connection.house.clone();
+    drop(connection);
+    drop(place);
+    if let Some(label) = end.label() {
+        house.metrics.connection_closed(label);
+    }
+    if end.is_worth_a_line() {
+        lines.say(|unsaid| {
+            tracing::warn!(%peer, client_id = &*client_id, unsaid, "closed a connection: {end}");
+        });
+    } else {
+        tracing::debug!(%peer, client_id = &*client_id, "connection ended: {end}");
+    }
+}
+
+struct Connection {
+    peer: wire::Peer,
+    input: FrameBuffer,
+    /// A whole frame that the last read gave.
+    first: Option<Bytes>,
+    /// What the buffer holds is charged here.
+    held: Charge,
+    output: BytesMut,
+    shared: Arc<Shared>,
+    reader: OwnedReadHalf,
+    house: Arc<House>,
+    door: Arc<Door>,
+}
+
+/// A request in service.
+struct InService {
+    header: wire::Header,
+    started_us: u64,
+    step: Step,
+}
+
+enum Never {}
+
+impl Connection {
+    async fn serve(&mut self) -> Result<Never, End> {
+        loop {
+            let Some(frame) = self.next_frame()? else {
+                self.flush().await?;
+                if self.house.gate.is_stopping() {
+                    return Err(End::Cut(Cut::Stopping));
+                }
+                self.read().await?;
+                continue;
+            };
+            self.shared.enter(Phase::InService);
+            let InService {
+                header,
+                started_us,
+                step,
+            } = self.begin(frame)?;
+            match step {
+                Step::Reply(reply) => self.answer(&header, started_us, &reply)?,
+                Step::Parked => {
+                    let arrival = self.arrival().await?;
+                    self.answer_arrival(&header, started_us, arrival)?;
+                }
+                Step::Later(later) => {
+                    let outcome = self.later(later).await?;
+                    self.answer_outcome(&header, started_us, outcome)?;
+                }
+            }
+            if self.output.len() >= WRITE_BYTES {
+                self.flush().await?;
+            }
+        }
+    }
+
+    fn next_frame(&mut self) -> Result<Option<Bytes>, End> {
+        let frame = match self.first.take() {
+            Some(frame) => Some(frame),
+            None => self.input.next()?,
+        };
+        if frame.is_some() {
+            self.held.set(self.input.len());
+        }
+        Ok(frame)
+    }
+
+    /// Decodes a frame and sets its request going. In one piece, so that no call is kept across a wait.
+    fn begin(&mut self, frame: Bytes) -> Result<InService, End> {
+        let started_us = self.house.metrics.now_us();
+        let charge = budget::charge_frame(&self.house.budget, frame.len());
+        let (header, call) = wire::decode(frame, &mut self.peer)?;
+        let step = self
+            .house
+            .route
+            .begin(&self.door, &header, call, &self.shared, charge);
+        Ok(InService {
+            header,
+            started_us,
+            step,
+        })
+    }
+
+    fn answer_arrival(
+        &mut self,
+        header: &wire::Header,
+        started_us: u64,
+        arrival: Arrival,
+    ) -> Result<(), End> {
+        match arrival {
+            Arrival::Reply(reply) => self.answer(header, started_us, &wire::Reply::Group(reply)),
+            Arrival::Lost => Err(End::Unanswered("its request failed inside the coordinator")),
+            Arrival::Cut => Err(End::Cut(Cut::Gone)),
+        }
+    }
+
+    fn answer_outcome(
+        &mut self,
+        header: &wire::Header,
+        started_us: u64,
+        outcome: Outcome,
+    ) -> Result<(), End> {
+        match outcome {
+            Outcome::Reply(reply) => self.answer(header, started_us, &reply),
+            Outcome::Silence => {
+                self.house.metrics.answered(header, started_us, None);
+                Ok(())
+            }
+            Outcome::Close(why) => Err(End::Unanswered(why)),
+        }
+    }
+
+    fn answer(
+        &mut self,
+        header: &wire::Header,
+        started_us: u64,
+        reply: &wire::Reply,
+    ) -> Result<(), End> {
+        let frame = wire::encode(header, reply)?;
+        self.house.metrics.answered(header, started_us, Some(reply));
+        if self.output.is_empty() {
+            self.output = frame;
+        } else {
+            self.output.extend_from_slice(&frame);
+        }
+        Ok(())
+    }
+
+    /// Waits for a shard. Replies that are ready leave first, unless this one is only a moment away.
+    async fn arrival(&mut self) -> Result<Arrival, End> {
+        if !self.output.is_empty() {
+            let mut yielded = false;
+            let soon = poll_fn(|cx| match self.shared.pigeonhole().poll(cx) {
+                Poll::Ready(arrival) => Poll::Ready(Some(arrival)),
+                Poll::Pending if yielded => Poll::Ready(None),
+                Poll::Pending => {
+                    yielded = true;
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }
+            })
+            .await;
+            if let Some(arrival) = soon {
+                return Ok(arrival);
+            }
+            self.flush().await?;
+            self.shared.enter(Phase::InService);
+        }
+        Ok(self.shared.pigeonhole().arrival().await)
+    }
+
+    async fn later(
+        &mut self,
+        mut later: Pin<Box<dyn Future<Output = Outcome> + Send>>,
+    ) -> Result<Outcome, End> {
+        let ready = poll_fn(|cx| match later.as_mut().poll(cx) {
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending => Poll::Ready(None),
+        });
+        if let Some(outcome) = ready.await {
+            return Ok(outcome);
+        }
+        self.flush().await?;
+        self.shared.enter(Phase::InService);
+        tokio::select! {
+            outcome = later => Ok(outcome),
+            () = self.shared.wake.notified() => Err(End::Cut(Cut::Gone)),
+        }
+    }
+
+    /// Reads until there is at least one more byte.
+    async fn read(&mut self) -> Result<(), End> {
+        let _leave = self.admit().await;
+        self.shared.enter(if self.input.is_empty() {
+            Phase::Idle
+        } else {
+            Phase::Receiving
+        });
+        // A spent budget leaves room for small requests: a heartbeat must not wait for an upload.
+        let chunk_bytes = if self.house.budget.is_spent() {
+            budget::FREE_BYTES
+        } else {
+            CHUNK_BYTES
+        };
+        if let Some(room) = self.input.room(CHUNK_BYTES) {
+            if self.reader.read_buf(room).await? == 0 {
+                return Err(End::Closed);
+            }
+        } else {
+            let (reader, input) = (&mut self.reader, &mut self.input);
+            self.first = poll_fn(|cx| {
+                CHUNK.with_borrow_mut(|chunk| {
+                    let mut chunk = ReadBuf::new(&mut chunk[..chunk_bytes]);
+                    match Pin::new(&mut *reader).poll_read(cx, &mut chunk) {
+                        Poll::Pending => Poll::Pending,
+                        Poll::Ready(Err(error)) => Poll::Ready(Err(End::Socket(error))),
+                        Poll::Ready(Ok(())) if chunk.filled().is_empty() => {
+                            Poll::Ready(Err(End::Closed))
+                        }
+                        Poll::Ready(Ok(())) => {
+                            Poll::Ready(input.push(chunk.filled()).map_err(End::BadFrame))
+                        }
+                    }
+                })
+            })
+            .await?;
+        }
+        self.held.set(self.input.len());
+        Ok(())
+    }
+
+    /// Waits for leave to read on in the middle of a large frame.
+    async fn admit(&self) -> Leave {
+        if self.input.len() <= budget::FREE_BYTES || !self.house.budget.is_spent() {
+            return Leave::Room;
+        }
+        self.shared.enter(Phase::Paused);
+        tokio::select! {
+            leave = self.house.budget.admit() => leave,
+            () = self.shared.wake.notified() => Leave::Room,
+        }
+    }
+
+    /// Writes all replies that are ready.
+    async fn flush(&mut self) -> Result<(), End> {
+        let mut written = 0;
+        while written < self.output.len() {
+            match self.shared.writer.try_write(&self.output[written..]) {
+                Ok(bytes) => written += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.shared.enter(Phase::Sending);
+                    self.shared.writer.writable().await?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.output = BytesMut::new();
+        Ok(())
+    }
+}
