@@ -112,12 +112,19 @@ impl Error {
 
     /// As [`Error::io`], for calls that ask the disk for room.
     pub(super) fn room(action: &'static str, path: &Path, bytes: u64, source: io::Error) -> Self {
-        match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoRoom {
-                path: path.to_owned(),
-                bytes,
-            },
-            _ => Self::io(action, path, source),
+        if is_full(&source) {
+            let path = path.to_owned();
+            return Self::NoRoom { path, bytes };
+        }
+        Self::io(action, path, source)
+    }
+
+    /// Whether the disk is full.
+    pub(super) fn is_full(&self) -> bool {
+        match self {
+            Self::NoRoom { .. } => true,
+            Self::Io { source, .. } => is_full(source),
+            _ => false,
         }
     }
 
@@ -130,4 +137,11 @@ impl Error {
             remedy: RESTORE,
         }
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }

@@ -24,17 +24,18 @@
 //! ```
 
 use std::hash::{BuildHasher, RandomState};
-use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::Error;
-use super::frame::{
-    BadHeader, Behind, FILE_HEADER_BYTES, FORMAT, FRAME_HEADER_BYTES, FileHeader, FrameHeader,
-    FrameReader, Kind, look_behind,
-};
+use super::frame::{FILE_HEADER_BYTES, FRAME_HEADER_BYTES, FileHeader, FrameHeader, Kind};
 pub use super::frame::{Frame, PAYLOAD_BYTES_MAX, frame_bytes};
 use super::fs::{Fs, FsFile, Open};
+
+mod open;
+mod read;
+
+pub use read::ReadPlan;
 
 const MAGIC: [u8; 8] = *b"CVKSEGMT";
 const SUFFIX: &str = ".seg";
@@ -154,6 +155,16 @@ impl Spare {
         self.bytes.saturating_sub(FILE_HEADER_BYTES)
     }
 
+    /// The number in its name.
+    pub(super) fn number(&self) -> Option<u64> {
+        self.path
+            .file_name()?
+            .to_str()?
+            .strip_prefix(SPARE_PREFIX)?
+            .parse()
+            .ok()
+    }
+
     /// Takes `bytes` from the disk for a future segment.
     pub(super) fn create(fs: &dyn Fs, dir: &Path, number: u64, bytes: u64) -> Result<Self, Error> {
         let path = dir.join(format!("{SPARE_PREFIX}{number}"));
@@ -235,281 +246,6 @@ pub struct Opened {
 }
 
 impl Segments {
-    /// Opens the folder, creating it if absent, and shows every frame to `visit`, in order.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`], [`Error::Newer`], [`Error::Io`]; [`Error::Stopped`] if `visit` breaks.
-    pub fn open(
-        fs: Arc<dyn Fs>,
-        dir: &Path,
-        options: SegmentOptions,
-        visit: &mut dyn FnMut(Visit<'_>) -> ControlFlow<()>,
-    ) -> Result<(Self, Opened), Error> {
-        if fs.list(dir).is_err() {
-            fs.create_dirs(dir)
-                .map_err(|e| Error::room("create", dir, 0, e))?;
-            if let Some(parent) = dir.parent() {
-                fs.sync_dir(parent)
-                    .map_err(|e| Error::io("sync", parent, e))?;
-            }
-        }
-        let mut this = Self {
-            fs,
-            dir: dir.to_owned(),
-            options,
-            segments: Vec::new(),
-            active: None,
-            next_lsn: options.first_lsn,
-            floor: options.first_lsn,
-            dir_dirty: false,
-            scratch: Vec::new(),
-            broken: None,
-        };
-        let (files, spares) = this.list()?;
-        let cut = this.load(&files, visit)?;
-        Ok((this, Opened { cut, spares }))
-    }
-
-    /// The folder's segments, and its spare files opened (or removed, where nothing is kept for reuse).
-    fn list(&self) -> Result<(Vec<(u64, PathBuf)>, Vec<Spare>), Error> {
-        let names = self
-            .fs
-            .list(&self.dir)
-            .map_err(|e| Error::io("list", &self.dir, e))?;
-        let mut files = Vec::new();
-        let mut spares = Vec::new();
-        for name in names {
-            let path = self.dir.join(&name);
-            if let Some(base) = name.strip_suffix(SUFFIX).and_then(|base| base.parse().ok()) {
-                files.push((base, path));
-            } else if name.starts_with(SPARE_PREFIX) {
-                let file = self
-                    .fs
-                    .open(&path, Open::Write)
-                    .map_err(|e| Error::io("open", &path, e))?;
-                let bytes = file.size().map_err(|e| Error::io("measure", &path, e))?;
-                spares.push(Spare { path, file, bytes });
-            }
-        }
-        files.sort_unstable();
-        Ok((files, spares))
-    }
-
-    fn load(
-        &mut self,
-        files: &[(u64, PathBuf)],
-        visit: &mut dyn FnMut(Visit<'_>) -> ControlFlow<()>,
-    ) -> Result<Option<Cut>, Error> {
-        let mut sizes = Vec::with_capacity(files.len());
-        for (_, path) in files {
-            let file = self
-                .fs
-                .open(path, Open::Read)
-                .map_err(|e| Error::io("open", path, e))?;
-            sizes.push(file.size().map_err(|e| Error::io("measure", path, e))?);
-        }
-        let bytes_total = sizes.iter().sum();
-        let mut bytes_before = 0;
-        for (index, (base, path)) in files.iter().enumerate() {
-            if index == 0 {
-                self.next_lsn = *base;
-                self.floor = *base;
-            }
-            let whole = self.load_segment(*base, path, &mut |frame, at| {
-                visit(Visit {
-                    frame,
-                    bytes_done: bytes_before + at,
-                    bytes_total,
-                })
-            })?;
-            bytes_before += sizes[index];
-            let followed = files
-                .get(index + 1)
-                .is_some_and(|(base, _)| *base == self.next_lsn);
-            if !(whole && followed) {
-                return self.settle(files, index, whole);
-            }
-        }
-        Ok(None)
-    }
-
-    /// Reads one segment up to the last good frame. `false`: not even its header is good.
-    fn load_segment(
-        &mut self,
-        base: u64,
-        path: &Path,
-        visit: &mut dyn FnMut(&Frame, u64) -> ControlFlow<()>,
-    ) -> Result<bool, Error> {
-        let file = self
-            .fs
-            .open(path, Open::Write)
-            .map_err(|e| Error::io("open", path, e))?;
-        let io = |e| Error::io("read", path, e);
-        let file_bytes = file.size().map_err(io)?;
-        let header = match FileHeader::read(&*file, MAGIC).map_err(io)? {
-            Ok(header) if header.base == base => header,
-            Err(BadHeader::Newer(found)) => {
-                return Err(Error::Newer {
-                    path: path.to_owned(),
-                    found,
-                    known: FORMAT,
-                });
-            }
-            Ok(_) | Err(BadHeader::Damaged) => return Ok(false),
-        };
-        let mut segment = Segment {
-            base,
-            end: base,
-            seed: header.seed(),
-            path: path.to_owned(),
-            bytes: FILE_HEADER_BYTES,
-            file_bytes,
-            index: Vec::new(),
-            dirty: true,
-        };
-        let mut reader =
-            FrameReader::new(file.clone(), segment.seed, FILE_HEADER_BYTES, file_bytes);
-        while let Some(frame) = reader.next().map_err(io)? {
-            if frame.lsn != segment.end || frame.kind == Kind::End {
-                break;
-            }
-            self.floor = self.floor.max(frame.floor);
-            if frame.kind == Kind::Data {
-                segment.note(frame.lsn, segment.bytes, self.options.index_every_bytes);
-                if visit(&frame, reader.at()).is_break() {
-                    return Err(Error::Stopped);
-                }
-            }
-            segment.end = frame.next_lsn();
-            segment.bytes = reader.at();
-        }
-        self.next_lsn = segment.end;
-        self.segments.push(segment);
-        self.active = Some(file);
-        Ok(true)
-    }
-
-    /// The good frames end in file `index`: decides whether a crash tore them off there, and cuts what it left behind.
-    /// `whole`: the file's own header is good.
-    fn settle(
-        &mut self,
-        files: &[(u64, PathBuf)],
-        index: usize,
-        whole: bool,
-    ) -> Result<Option<Cut>, Error> {
-        let (_, path) = &files[index];
-        let lsn = self.next_lsn;
-        let at = if whole {
-            self.segments.last().map_or(0, |segment| segment.bytes)
-        } else {
-            0
-        };
-        let last = index + 1 == files.len();
-        if self.options.durable && !whole {
-            return Err(Error::damaged(
-                path,
-                0,
-                "its header does not read back as it was written",
-            ));
-        }
-        if self.options.durable && !last {
-            return Err(Error::damaged(
-                path,
-                at,
-                format!("position {lsn} is missing, yet there are later files"),
-            ));
-        }
-        let mut behind = Behind::default();
-        let mut bytes = 0;
-        for (later, (_, path)) in files.iter().enumerate().skip(index) {
-            let io = |e| Error::io("read", path, e);
-            let file = self.fs.open(path, Open::Read).map_err(io)?;
-            let size = file.size().map_err(io)?;
-            let from = if later == index {
-                at.max(FILE_HEADER_BYTES)
-            } else {
-                FILE_HEADER_BYTES
-            };
-            bytes += size.saturating_sub(if later == index { at } else { 0 });
-            if let Ok(header) = FileHeader::read(&*file, MAGIC).map_err(io)? {
-                let here = look_behind(&file, header.seed(), from, size, lsn).map_err(io)?;
-                behind.frames |= here.frames;
-                behind.synced |= here.synced;
-            }
-        }
-        if behind.synced {
-            return Err(Error::damaged(
-                path,
-                at,
-                format!("position {lsn} does not read back as it was written, yet later ones do"),
-            ));
-        }
-        let cut = if self.options.durable {
-            self.cut_durable(behind.frames)?
-        } else {
-            self.cut_lazy(files, index, whole)?
-        };
-        Ok(cut.then(|| Cut {
-            path: path.clone(),
-            offset: at,
-            lsn,
-            bytes,
-        }))
-    }
-
-    /// The group log's file keeps its length, so that its room stays taken. Only whole frames behind the end are wiped:
-    /// they could be mistaken for the successors of what is written next.
-    fn cut_durable(&mut self, frames_behind: bool) -> Result<bool, Error> {
-        let Some((segment, file)) = self.segments.last_mut().zip(self.active.as_ref()) else {
-            return Ok(false);
-        };
-        if frames_behind {
-            file.truncate(segment.bytes)
-                .map_err(|e| Error::io("cut", &segment.path, e))?;
-            // Best effort: without the room, the next segment begins earlier.
-            let _ = file.preallocate(segment.file_bytes);
-            segment.file_bytes = file
-                .size()
-                .map_err(|e| Error::io("measure", &segment.path, e))?;
-        }
-        // What was read may stand in the page cache only; it is about to be shown to clients.
-        file.sync_all()
-            .map_err(|e| Error::io("sync", &segment.path, e))?;
-        for segment in &mut self.segments {
-            segment.dirty = false;
-        }
-        self.floor = self.next_lsn;
-        Ok(frames_behind)
-    }
-
-    fn cut_lazy(
-        &mut self,
-        files: &[(u64, PathBuf)],
-        index: usize,
-        whole: bool,
-    ) -> Result<bool, Error> {
-        let mut cut = false;
-        for (_, path) in files[index + usize::from(whole)..].iter().rev() {
-            self.fs
-                .remove(path)
-                .map_err(|e| Error::io("remove", path, e))?;
-            self.dir_dirty = true;
-            cut = true;
-        }
-        if let Some((segment, file)) = self.segments.last_mut().zip(self.active.as_ref())
-            && segment.file_bytes > segment.bytes
-        {
-            file.truncate(segment.bytes)
-                .map_err(|e| Error::io("cut", &segment.path, e))?;
-            segment.file_bytes = segment.bytes;
-            cut = true;
-        }
-        for segment in &mut self.segments {
-            segment.dirty = segment.end > self.floor;
-        }
-        Ok(cut)
-    }
-
     /// The first position that can be read; [`Segments::next_lsn`] if there is none.
     pub fn first_lsn(&self) -> u64 {
         self.segments
@@ -619,9 +355,7 @@ impl Segments {
         self.fs
             .rename(&spare.path, &path)
             .map_err(|e| Error::io("rename", &spare.path, e))?;
-        self.fs
-            .sync_dir(&self.dir)
-            .map_err(|e| Error::io("sync", &self.dir, e))?;
+        self.sync_dir()?;
         self.push_segment(path, spare.file, &header, spare.bytes);
         Ok(())
     }
@@ -745,9 +479,7 @@ impl Segments {
             segment.dirty = false;
         }
         if self.dir_dirty {
-            self.fs
-                .sync_dir(&self.dir)
-                .map_err(|e| Error::io("sync", &self.dir, e))?;
+            self.sync_dir()?;
             self.dir_dirty = false;
         }
         self.floor = self.next_lsn;
@@ -816,23 +548,34 @@ impl Segments {
         Ok(())
     }
 
-    fn remove_oldest(&mut self) -> Result<(), Error> {
+    /// Removes the oldest segment.
+    pub(super) fn remove_oldest(&mut self) -> Result<(), Error> {
         let path = &self.segments[0].path;
         self.fs
             .remove(path)
             .map_err(|e| Error::io("remove", path, e))?;
         self.segments.remove(0);
         // One by one, oldest first: a crash must not leave a hole.
+        self.sync_dir()
+    }
+
+    fn sync_dir(&self) -> Result<(), Error> {
         self.fs
             .sync_dir(&self.dir)
             .map_err(|e| Error::io("sync", &self.dir, e))
     }
 
-    /// Turns the oldest segment into a spare file, if it ends at or below `lsn` and is not the one being written.
-    pub(super) fn recycle_below(&mut self, lsn: u64, number: u64) -> Result<Option<Spare>, Error> {
-        if self.segments.len() < 2 || self.segments[0].end > lsn {
-            return Ok(None);
-        }
+    /// The file length of the oldest segment, if it ends at or below `lsn` and is not the one being written.
+    pub(super) fn oldest_below(&self, lsn: u64) -> Option<u64> {
+        let oldest = self
+            .segments
+            .first()
+            .filter(|oldest| self.segments.len() > 1 && oldest.end <= lsn)?;
+        Some(oldest.file_bytes)
+    }
+
+    /// Turns the oldest segment into a spare file.
+    pub(super) fn recycle_oldest(&mut self, number: u64) -> Result<Spare, Error> {
         let from = &self.segments[0].path;
         let path = self.dir.join(format!("{SPARE_PREFIX}{number}"));
         let file = self
@@ -843,106 +586,12 @@ impl Segments {
             .rename(from, &path)
             .map_err(|e| Error::io("rename", from, e))?;
         let segment = self.segments.remove(0);
-        self.fs
-            .sync_dir(&self.dir)
-            .map_err(|e| Error::io("sync", &self.dir, e))?;
-        Ok(Some(Spare {
+        self.sync_dir()?;
+        Ok(Spare {
             path,
             file,
             bytes: segment.file_bytes,
-        }))
-    }
-
-    /// What it takes to read from `lsn` on, up to about `bytes_max` of payload and never beyond one segment.
-    /// `None` if `lsn` is not there. The plan stays good while segments are appended to or removed.
-    pub fn plan(&self, lsn: u64, bytes_max: u64) -> Option<ReadPlan> {
-        let index = self
-            .segments
-            .partition_point(|segment| segment.base <= lsn)
-            .checked_sub(1)?;
-        let segment = &self.segments[index];
-        if lsn >= segment.end {
-            return None;
-        }
-        let place = segment
-            .index
-            .partition_point(|&(at, _)| at <= lsn)
-            .saturating_sub(1);
-        let &(_, from) = segment.index.get(place)?;
-        let file = match &self.active {
-            Some(file) if index + 1 == self.segments.len() => Source::Open(file.clone()),
-            _ => Source::Closed(self.fs.clone()),
-        };
-        Some(ReadPlan {
-            path: segment.path.clone(),
-            file,
-            seed: segment.seed,
-            place: from..segment.bytes,
-            lsn,
-            bytes_max,
         })
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Source {
-    Open(Arc<dyn FsFile>),
-    Closed(Arc<dyn Fs>),
-}
-
-/// A read that was looked up and can be done without the [`Segments`].
-#[derive(Clone, Debug)]
-pub struct ReadPlan {
-    path: PathBuf,
-    file: Source,
-    seed: u32,
-    place: Range<u64>,
-    lsn: u64,
-    bytes_max: u64,
-}
-
-impl ReadPlan {
-    /// The frames from the one that holds the wished position on; at least that one, then as many as stay within the
-    /// wished bytes. Payloads share the memory of the read.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`] if a frame does not read back as it was written, [`Error::Io`]. `NotFound` in it means that
-    /// the segment was removed meanwhile.
-    pub fn read(&self) -> Result<Vec<Frame>, Error> {
-        let io = |e| Error::io("read", &self.path, e);
-        let file = match &self.file {
-            Source::Open(file) => file.clone(),
-            Source::Closed(fs) => fs.open(&self.path, Open::Read).map_err(io)?,
-        };
-        let chunk_bytes = self
-            .bytes_max
-            .saturating_add(16 << 10)
-            .clamp(32 << 10, 1 << 20);
-        let mut reader = FrameReader::new(file, self.seed, self.place.start, self.place.end)
-            .chunk_bytes(chunk_bytes);
-        let mut frames: Vec<Frame> = Vec::new();
-        let mut bytes = 0;
-        while reader.at() < self.place.end {
-            let Some(frame) = reader.next().map_err(io)? else {
-                return Err(Error::damaged(
-                    &self.path,
-                    reader.at(),
-                    "a frame does not read back as it was written",
-                ));
-            };
-            if frame.next_lsn() <= self.lsn || frame.kind != Kind::Data {
-                continue;
-            }
-            bytes += frame.payload.len() as u64;
-            if bytes > self.bytes_max && !frames.is_empty() {
-                break;
-            }
-            frames.push(frame);
-            if bytes >= self.bytes_max {
-                break;
-            }
-        }
-        Ok(frames)
     }
 }
 

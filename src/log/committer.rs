@@ -1,0 +1,318 @@
+//! The thread that writes: everything queued in one write, one sync for all of it, then each shard that had a frame in
+//! it learns its new durable position. While a sync runs the next batch gathers; that is the whole group commit.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "measures syncs and paces the interval mode"
+)]
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use super::error::Error;
+use super::group::{Position, SyncMode, SyncSample};
+use super::queue::{Disk, Queued, ShardEntry};
+use super::segments::{NewFrame, Segments};
+
+/// Files kept for reuse: overwriting one in place spares the file system's journal.
+pub(super) const SPARES_MAX: usize = 2;
+/// Segments beyond twice the snapshots and this many times the current one make their oldest owners take snapshots.
+const PINNED_SEGMENTS: u64 = 2;
+
+/// What the committer finds when it looks.
+enum Work {
+    Frames(Vec<Queued>),
+    Sync,
+    Drop,
+    Close,
+}
+
+pub(super) struct Committer {
+    disk: Arc<Disk>,
+    segments: Segments,
+    /// The last batch's memory, for the next.
+    spent: Vec<Queued>,
+    /// Written and not synced: frames, bytes.
+    unsynced: (u64, u64),
+    /// When the interval mode syncs next.
+    sync_at: Option<Instant>,
+}
+
+impl Committer {
+    /// Starts the thread.
+    pub(super) fn start(
+        disk: Arc<Disk>,
+        segments: Segments,
+    ) -> std::io::Result<thread::JoinHandle<()>> {
+        let committer = Self {
+            disk,
+            segments,
+            spent: Vec::new(),
+            unsynced: (0, 0),
+            sync_at: None,
+        };
+        committer.count();
+        thread::Builder::new()
+            .name("convoke-log".into())
+            .spawn(move || committer.run())
+    }
+
+    fn run(mut self) {
+        // A panic would leave everyone waiting.
+        let guard = FailOnPanic(self.disk.clone());
+        if let Err(error) = self.work() {
+            tracing::error!(%error, "the log failed");
+            self.disk.fail(&error);
+        }
+        drop(guard);
+    }
+
+    fn work(&mut self) -> Result<(), Error> {
+        self.disk.stock_up();
+        loop {
+            match self.next() {
+                Work::Frames(frames) => {
+                    self.commit(frames)?;
+                    self.disk.stock_up();
+                }
+                Work::Sync => self.sync()?,
+                Work::Drop => self.drop_segments()?,
+                Work::Close => return self.close(),
+            }
+        }
+    }
+
+    /// Sleeps until there is work.
+    fn next(&mut self) -> Work {
+        let mut queue = self.disk.lock();
+        loop {
+            if !queue.frames.is_empty() {
+                let spent = std::mem::take(&mut self.spent);
+                return Work::Frames(std::mem::replace(&mut queue.frames, spent));
+            }
+            if queue.sync_wanted_lsn > queue.synced_lsn {
+                return Work::Sync;
+            }
+            if queue.drop_wanted {
+                queue.drop_wanted = false;
+                return Work::Drop;
+            }
+            if queue.closing {
+                return Work::Close;
+            }
+            let left = self
+                .sync_at
+                .map(|at| at.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Work::Sync;
+            }
+            queue.committer_waits = true;
+            queue = match left {
+                Some(left) => {
+                    self.disk
+                        .work
+                        .wait_timeout(queue, left)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
+                None => self
+                    .disk
+                    .work
+                    .wait(queue)
+                    .unwrap_or_else(PoisonError::into_inner),
+            };
+            queue.committer_waits = false;
+        }
+    }
+
+    fn commit(&mut self, mut frames: Vec<Queued>) -> Result<(), Error> {
+        let mut rest = &mut frames[..];
+        while !rest.is_empty() {
+            if let Some(spare) = rest[0].begin_in.take() {
+                // So that a segment is whole on the disk before the next has a frame.
+                self.sync()?;
+                self.segments.begin_segment_in(spare)?;
+                self.count();
+                self.ask_for_snapshots();
+            }
+            let count = 1 + rest[1..]
+                .iter()
+                .take_while(|frame| frame.begin_in.is_none())
+                .count();
+            let (now, later) = rest.split_at_mut(count);
+            self.write(now)?;
+            rest = later;
+        }
+        match self.disk.options.sync {
+            SyncMode::Always => self.sync()?,
+            SyncMode::Interval(every) => {
+                self.sync_at.get_or_insert_with(|| Instant::now() + every);
+                if self.sync_at.is_some_and(|at| at <= Instant::now()) {
+                    self.sync()?;
+                }
+            }
+            SyncMode::Never => {}
+        }
+        self.publish(&frames);
+        frames.clear();
+        frames.shrink_to(4096);
+        self.spent = frames;
+        Ok(())
+    }
+
+    fn write(&mut self, frames: &[Queued]) -> Result<(), Error> {
+        let frames: Vec<NewFrame<'_>> = frames
+            .iter()
+            .map(|frame| NewFrame {
+                span: 1,
+                partition: frame.partition,
+                head: &[],
+                body: &frame.payload,
+            })
+            .collect();
+        self.segments.write(&frames)?;
+        let bytes = frames.iter().map(NewFrame::bytes).sum::<u64>();
+        self.unsynced.0 += frames.len() as u64;
+        self.unsynced.1 += bytes;
+        self.disk
+            .counters
+            .frame_count
+            .fetch_add(frames.len() as u64, Ordering::Relaxed);
+        self.disk
+            .counters
+            .frame_bytes
+            .fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        self.sync_at = None;
+        let (frames, bytes) = std::mem::take(&mut self.unsynced);
+        if frames > 0 {
+            let start = Instant::now();
+            self.segments.sync()?;
+            let took = start.elapsed();
+            self.disk
+                .counters
+                .sync_count
+                .fetch_add(1, Ordering::Relaxed);
+            if let Some(on_sync) = &self.disk.options.on_sync {
+                on_sync(SyncSample {
+                    took,
+                    frames,
+                    bytes,
+                });
+            }
+        }
+        let mut queue = self.disk.lock();
+        queue.synced_lsn = self.segments.next_lsn();
+        drop(queue);
+        self.disk.progress.notify_all();
+        Ok(())
+    }
+
+    /// Tells every shard with a frame in the batch, and only those.
+    fn publish(&self, frames: &[Queued]) {
+        let written = self.segments.next_lsn();
+        self.disk.lock().written_lsn = written;
+        self.disk.progress.notify_all();
+        let mut told: Vec<&Arc<ShardEntry>> = Vec::new();
+        for frame in frames {
+            if !told.iter().any(|shard| Arc::ptr_eq(shard, &frame.shard)) {
+                frame.shard.durable.send_replace(Position(written - 1));
+                told.push(&frame.shard);
+            }
+        }
+    }
+
+    /// A partition that seldom writes must not keep old segments for ever.
+    fn ask_for_snapshots(&self) {
+        let Some(oldest) = self.segments.segments().next() else {
+            return;
+        };
+        let mut queue = self.disk.lock();
+        let snapshot_bytes: u64 = queue
+            .partitions
+            .iter()
+            .filter_map(|book| book.snapshot)
+            .map(|(_, bytes)| bytes)
+            .sum();
+        let most = 2 * snapshot_bytes + PINNED_SEGMENTS * self.segments.active_file_bytes();
+        if self.segments.file_bytes() <= most {
+            return;
+        }
+        for book in &mut queue.partitions {
+            book.pins |= book.first.is_some_and(|first| first < oldest.end);
+        }
+        let shards = queue.shards.clone();
+        drop(queue);
+        for shard in shards {
+            shard.wake();
+        }
+    }
+
+    /// Drops the segments that snapshots have made needless.
+    fn drop_segments(&mut self) -> Result<(), Error> {
+        let Ok(_files) = self.disk.files.try_lock() else {
+            // Someone reads them. The next snapshot comes by here again.
+            return Ok(());
+        };
+        let needed = self.disk.lock().needed_lsn().min(self.segments.next_lsn());
+        while let Some(oldest) = self.segments.oldest_below(needed) {
+            let wanted = self.disk.lock().room.spares.len() < SPARES_MAX;
+            if wanted && self.fits_reuse(oldest) {
+                let number = self.disk.next_spare_number();
+                match self.segments.recycle_oldest(number) {
+                    Ok(spare) => self.disk.lock().room.spares.push(spare),
+                    // A rename may need room that removing does not.
+                    Err(error) if error.is_full() => self.segments.remove_oldest()?,
+                    Err(error) => return Err(error),
+                }
+            } else {
+                self.segments.remove_oldest()?;
+            }
+        }
+        self.count();
+        Ok(())
+    }
+
+    /// Neither a dwarf from the log's first days nor the giant that one long frame needed.
+    fn fits_reuse(&self, file_bytes: u64) -> bool {
+        let size = self
+            .segments
+            .active_file_bytes()
+            .min(self.disk.options.segment_bytes);
+        (size / 2..=2 * size).contains(&file_bytes)
+    }
+
+    fn count(&self) {
+        let counters = &self.disk.counters;
+        counters
+            .segment_count
+            .store(self.segments.segments().len() as u64, Ordering::Relaxed);
+        counters
+            .segment_bytes
+            .store(self.segments.file_bytes(), Ordering::Relaxed);
+        counters
+            .active_bytes
+            .store(self.segments.active_file_bytes(), Ordering::Relaxed);
+    }
+
+    fn close(&mut self) -> Result<(), Error> {
+        self.sync()?;
+        self.segments.seal()
+    }
+}
+
+struct FailOnPanic(Arc<Disk>);
+
+impl Drop for FailOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.fail(&Error::Failed {
+                reason: "the thread that writes it panicked".into(),
+            });
+        }
+    }
+}
