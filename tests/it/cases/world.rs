@@ -1,0 +1,246 @@
+//! The server that a case runs against: one of ours inside the test, or the one that `CONVOKE_TEST_BOOTSTRAP` names.
+//!
+//! With that variable set, every case that the named server can play runs against it; so real Kafka judges the cases.
+//! The server must have the settings of [`PLAIN`], and those of `CONVOKE_TEST_SETTINGS` (`key=value,…`) if that is
+//! set: then only the cases that ask for exactly these run. `CONVOKE_TEST_RESTART` is a command that kills and
+//! restarts it, for the cases that need that (run with `--test-threads=1`).
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a shell room: names must differ from run to run"
+)]
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
+
+use convoke::client::{Client, Options};
+use kafka_protocol::messages::create_topics_request::CreatableTopic;
+use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
+use kafka_protocol::messages::list_groups_response::ListedGroup;
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::{
+    CreateTopicsRequest, DeleteTopicsRequest, ListGroupsRequest, MetadataRequest, TopicName,
+};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use uuid::Uuid;
+
+use super::group::Group;
+use super::words::{ErrorCode, Outcome, s};
+
+/// What every server of these tests is set to, beyond its defaults.
+pub(crate) const PLAIN: [(&str, &str); 2] = [
+    ("group.initial.rebalance.delay.ms", "0"),
+    ("group.min.session.timeout.ms", "10"),
+];
+
+/// Longer than anything here takes; what takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits for what must come.
+pub(crate) async fn within<F: Future>(what: impl Debug, event: F) -> F::Output {
+    match tokio::time::timeout(PATIENCE, event).await {
+        Ok(output) => output,
+        Err(_) => panic!("{what:?}: nothing came within {PATIENCE:?}"),
+    }
+}
+
+/// A server, and the names a test uses on it.
+pub(crate) struct World {
+    bootstrap: String,
+    run: String,
+    count: AtomicU32,
+}
+
+impl World {
+    /// A server with these settings that forgets everything when it ends. `None`: the named server cannot be used.
+    pub(crate) async fn start(settings: &[(&str, &str)]) -> Option<Self> {
+        let world = Self::at(foreign(settings)?);
+        world.available().await;
+        Some(world)
+    }
+
+    /// A server with these settings that can be killed and started again on what it stored.
+    pub(crate) async fn durable(settings: &[(&str, &str)]) -> Option<Self> {
+        std::env::var_os("CONVOKE_TEST_RESTART")?;
+        let world = Self::at(foreign(settings)?);
+        world.available().await;
+        Some(world)
+    }
+
+    fn at(bootstrap: String) -> Self {
+        static RUN: AtomicU32 = AtomicU32::new(0);
+        let start = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis();
+        let run = format!("{start:x}-{}", RUN.fetch_add(1, Ordering::Relaxed));
+        Self {
+            bootstrap,
+            run,
+            count: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether the server is ours: some outcomes are better than Kafka's.
+    pub(crate) fn is_ours(&self) -> bool {
+        std::env::var_os("CONVOKE_TEST_BOOTSTRAP").is_none()
+    }
+
+    /// Where it listens.
+    pub(crate) fn bootstrap(&self) -> &str {
+        &self.bootstrap
+    }
+
+    /// Kills it and starts it again on what it stored.
+    pub(crate) async fn restart(&mut self) {
+        let command = std::env::var("CONVOKE_TEST_RESTART").unwrap();
+        let status = std::process::Command::new("sh")
+            .args(["-c", &command])
+            .status()
+            .unwrap();
+        assert!(status.success(), "{command}");
+        self.available().await;
+    }
+
+    /// Waits until a group can be used.
+    pub(crate) async fn available(&self) {
+        let group = self.group();
+        within("a coordinator", async {
+            let topics = [("no-such-topic", &[0][..])];
+            loop {
+                if group.find().await == ErrorCode::None
+                    && group.fetch_as(7, Some(&topics)).await.error == ErrorCode::None
+                {
+                    return;
+                }
+            }
+        })
+        .await;
+    }
+
+    /// A new connection.
+    pub(crate) async fn connect(&self) -> Client {
+        self.connect_as("cases").await
+    }
+
+    /// A new connection of this client.
+    pub(crate) async fn connect_as(&self, client_id: &str) -> Client {
+        let options = Options {
+            client_id: client_id.to_owned(),
+            ..Options::default()
+        };
+        within(
+            "a connection",
+            Client::connect_with(&self.bootstrap, options),
+        )
+        .await
+        .unwrap()
+    }
+
+    /// Waits until a silent member with this session timeout has been evicted: that much time has passed.
+    pub(crate) async fn session_passes(&self, session_timeout_ms: i32) {
+        let group = self.group();
+        let witness = group.member("witness").await.session_ms(session_timeout_ms);
+        witness.settle().await;
+        group.until("Empty").await;
+    }
+
+    /// Opens a connection and waits until the server closes it for being idle.
+    pub(crate) async fn idle_connection_closes(&self) {
+        let mut stream = TcpStream::connect(&self.bootstrap).await.unwrap();
+        let read = within("an idle connection to close", stream.read(&mut [0])).await;
+        assert_eq!(read.unwrap(), 0);
+    }
+
+    /// A name that nobody has used.
+    pub(crate) fn name(&self, kind: &str) -> String {
+        format!(
+            "{kind}-{}-{}",
+            self.run,
+            self.count.fetch_add(1, Ordering::Relaxed)
+        )
+    }
+
+    /// A group that does not exist yet.
+    pub(crate) fn group(&self) -> Group<'_> {
+        Group::new(self, self.name("group"))
+    }
+
+    /// The group of this id.
+    pub(crate) fn group_named(&self, id: &str) -> Group<'_> {
+        Group::new(self, id.to_owned())
+    }
+
+    /// A new topic.
+    pub(crate) async fn topic(&self, partitions: i32) -> String {
+        let name = self.name("topic");
+        self.create_topic(&name, partitions).await;
+        name
+    }
+
+    /// Creates a topic; gives its id.
+    pub(crate) async fn create_topic(&self, name: &str, partitions: i32) -> Uuid {
+        let topic = CreatableTopic::default()
+            .with_name(TopicName(s(name)))
+            .with_num_partitions(partitions)
+            .with_replication_factor(1);
+        let request = CreateTopicsRequest::default()
+            .with_timeout_ms(30_000)
+            .with_topics(vec![topic]);
+        let reply = within("a topic", self.connect().await.send(&request))
+            .await
+            .unwrap();
+        assert_eq!(
+            reply.topics[0].error_code, 0,
+            "{:?}",
+            reply.topics[0].error_message
+        );
+        reply.topics[0].topic_id
+    }
+
+    /// Deletes a topic.
+    pub(crate) async fn delete_topic(&self, name: &str) {
+        let topic = DeleteTopicState::default().with_name(Some(TopicName(s(name))));
+        let request = DeleteTopicsRequest::default()
+            .with_timeout_ms(30_000)
+            .with_topics(vec![topic]);
+        let reply = within("a deletion", self.connect().await.send(&request))
+            .await
+            .unwrap();
+        assert_eq!(reply.responses[0].error_code, 0);
+    }
+
+    /// ListGroups in this version: the groups of this test, by id.
+    pub(crate) async fn list_as(&self, version: i16) -> Vec<ListedGroup> {
+        let request = ListGroupsRequest::default();
+        let client = self.connect().await;
+        let reply = within("a list", client.send_as(version, &request))
+            .await
+            .unwrap();
+        assert_eq!(reply.error(), ErrorCode::None);
+        let mut groups = reply.groups;
+        groups.retain(|group| group.group_id.contains(&self.run));
+        groups.sort_by(|a, b| a.group_id.cmp(&b.group_id));
+        groups
+    }
+
+    /// The ids of this test's groups.
+    pub(crate) async fn group_ids(&self) -> Vec<String> {
+        let groups = self.list_as(5).await;
+        groups
+            .iter()
+            .map(|group| group.group_id.to_string())
+            .collect()
+    }
+}
+
+/// The named server, if it can play a case with these settings.
+fn foreign(settings: &[(&str, &str)]) -> Option<String> {
+    let bootstrap = std::env::var("CONVOKE_TEST_BOOTSTRAP").ok()?;
+    let has = std::env::var("CONVOKE_TEST_SETTINGS").unwrap_or_default();
+    let wants: Vec<_> = settings
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    (has == wants.join(",")).then_some(bootstrap)
+}
