@@ -10,6 +10,7 @@ mod describe;
 mod ids;
 mod offsets;
 pub mod pattern;
+mod reconcile;
 pub mod record;
 pub mod request;
 mod state;
