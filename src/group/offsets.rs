@@ -455,9 +455,13 @@ impl Coordinator {
                     of_it.map(|(index, _)| *index).collect()
                 })
                 .unwrap_or_default();
+            if partitions.is_empty() {
+                continue;
+            }
             for partition in partitions {
                 self.forget_offset(&group_id, topic, partition, actions);
             }
+            self.keep_without_offsets(&group_id, actions);
         }
     }
 

@@ -478,3 +478,21 @@ fn a_join_sent_again_supersedes_the_parked_one() {
     );
     assert_eq!(world.answer(first), None);
 }
+
+#[test]
+fn a_group_of_offsets_outlives_its_last_offset_until_the_next_look() {
+    let mut world = World::new(no_delay());
+    assert_eq!(commit_error(world.ask(commit("", -1, 9))), ErrorCode::None);
+    let delete = Request::OffsetDelete(OffsetDelete {
+        group_id: "g".into(),
+        topics: vec![("t".into(), vec![0])],
+    });
+    for _ in 0..2 {
+        let Reply::OffsetDelete(reply) = world.ask(delete.clone()) else {
+            panic!("its reply")
+        };
+        assert_eq!(reply.error, ErrorCode::None);
+    }
+    world.advance(600_000);
+    assert_eq!(world.live.census(), Census::default());
+}

@@ -71,7 +71,11 @@ impl Coordinator {
     }
 
     /// An Empty group to join: made, and recorded, if there was none. Kafka records it even if the join then fails.
-    fn found(&mut self, group_id: &GroupId, actions: &mut Actions) -> Box<Group> {
+    pub(in crate::group) fn found(
+        &mut self,
+        group_id: &GroupId,
+        actions: &mut Actions,
+    ) -> Box<Group> {
         let entry = self.state.group(group_id);
         let group = Group::empty(entry.and_then(|entry| entry.classic.as_deref()));
         if entry.is_none() {
