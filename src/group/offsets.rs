@@ -344,7 +344,15 @@ impl Coordinator {
                 partitions: outcomes,
             });
         }
+        self.keep_without_offsets(group_id, actions);
         answered
+    }
+
+    /// A group that only ever had offsets, and has lost the last one, stays until offsets are next looked through.
+    fn keep_without_offsets(&mut self, group_id: &GroupId, actions: &mut Actions) {
+        if !self.exists(group_id) {
+            self.found(group_id, actions);
+        }
     }
 
     fn is_subscribed(&self, group_id: &str, topic: &str) -> bool {
