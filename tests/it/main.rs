@@ -1,4 +1,4 @@
 //! One integration-test binary: linking is dear on two cores.
 
 mod cases;
-mod operations;
+mod docs;
