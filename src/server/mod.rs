@@ -13,15 +13,19 @@ mod errors;
 mod frames;
 mod gate;
 mod hop;
+mod housekeeping;
 mod ledger;
 mod listen;
+mod load;
 pub mod metrics;
+mod observer;
 mod quiet;
 mod readiness;
 mod refusal;
 mod route;
 mod shard;
 mod start;
+mod store;
 mod topics;
 
 use std::io;
@@ -34,6 +38,7 @@ use tokio::task::JoinHandle;
 
 pub use blocking::BlockingServer;
 pub use builder::Builder;
+pub use observer::Observer;
 pub use readiness::{Readiness, Report};
 
 use self::budget::Budget;
@@ -41,9 +46,9 @@ use self::gate::Gate;
 use self::metrics::Metrics;
 use self::route::Route;
 use self::shard::Letter;
-use crate::broker::{self, Broker};
+use self::store::Store;
+use crate::broker;
 use crate::config;
-use crate::group::{Census, Stats};
 use crate::log;
 
 /// Why a server cannot start or stop.
@@ -129,7 +134,7 @@ pub struct Server {
     stop_accepting: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     shards: Vec<JoinHandle<()>>,
-    store: Option<start::Store>,
+    store: Store,
 }
 
 impl Server {
@@ -210,9 +215,7 @@ impl Server {
             shard.abort();
         }
         let closed = self.house.route.broker.close().await;
-        if let Some(store) = self.store.take() {
-            store.close().await?;
-        }
+        std::mem::take(&mut self.store).close().await?;
         Ok(closed?)
     }
 }
@@ -225,55 +228,5 @@ impl Drop for Server {
         for task in self.tasks.drain(..).chain(self.shards.drain(..)) {
             task.abort();
         }
-    }
-}
-
-/// Looks into a running server, for metrics, health and administration.
-#[derive(Clone, Debug)]
-pub struct Observer {
-    house: Arc<House>,
-}
-
-impl Observer {
-    /// How far the server has come, and what is wrong with it.
-    #[must_use]
-    pub fn readiness(&self) -> Report {
-        self.house.readiness.report()
-    }
-
-    /// Connections that are open now.
-    #[must_use]
-    pub fn connections(&self) -> usize {
-        self.house.gate.count()
-    }
-
-    /// Bytes of requests in memory that count against `queued.max.request.bytes`.
-    #[must_use]
-    pub fn request_bytes(&self) -> usize {
-        self.house.budget.used_bytes()
-    }
-
-    /// The data plane.
-    #[must_use]
-    pub fn broker(&self) -> &Broker {
-        &self.house.route.broker
-    }
-
-    /// What each shard has done and holds. Shards that are not serving are left out. Walks all groups: for a scrape,
-    /// not for a loop.
-    pub async fn count(&self) -> Vec<(Stats, Census)> {
-        let ask = |shard: &shard::Mailbox| {
-            let (sender, receiver) = oneshot::channel();
-            shard.send(Letter::Count(sender));
-            receiver
-        };
-        let asked: Vec<_> = self.house.route.shards.iter().map(ask).collect();
-        let mut counts = Vec::with_capacity(asked.len());
-        for shard in asked {
-            if let Ok(count) = shard.await {
-                counts.push(count);
-            }
-        }
-        counts
     }
 }

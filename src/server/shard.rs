@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use tokio::sync::{mpsc, oneshot};
@@ -24,20 +25,21 @@ use tokio::time::Sleep;
 use super::budget::Charge;
 use super::clock::Clock;
 use super::hop::ReplyTo;
-use super::ledger::{Ledger, Snapshot};
+use super::ledger::{self, Ledger};
+use super::metrics::Metrics;
 use super::readiness::Readiness;
 use super::refusal::{Parkable, refuse, revoke};
 use crate::group::request::{ErrorCode, Reply, Request, RequestId};
 use crate::group::types::{GroupId, Millis, Topics, TopicsChange};
 use crate::group::{Actions, After, Census, Coordinator, GroupConfig, Stats};
-use crate::log;
+use crate::log::Position;
 
 /// How much is taken from the mailbox at once.
 const BATCH: usize = 256;
 /// Room that is made sure of before a request that may write, besides what its own frame suggests.
-const ROOM_BYTES: u64 = 1 << 20;
+const ROOM_BYTES: u64 = 64 << 10;
 /// How long work that found the disk full waits before it tries again.
-const FULL_DISK_PAUSE_MS: i64 = 1000;
+const FULL_DISK_PAUSE_MS: i64 = 500;
 
 /// What a shard is asked to do.
 #[derive(Debug)]
@@ -82,18 +84,23 @@ impl Mailbox {
 /// What a shard is given.
 #[derive(Debug)]
 pub(crate) struct Setup {
+    pub(crate) partition: u16,
     pub(crate) config: GroupConfig,
     pub(crate) topics: Arc<Topics>,
-    pub(crate) seed: u64,
-    pub(crate) ledger: Ledger,
+    /// `offsets.commit.timeout.ms`.
+    pub(crate) patience_ms: i64,
     pub(crate) clock: Arc<Clock>,
     pub(crate) readiness: Arc<Readiness>,
+    pub(crate) metrics: Arc<Metrics>,
 }
+
+/// What comes of loading: the coordinator with its ledger, or why there is none.
+pub(crate) type Loaded = Result<(Box<Coordinator>, Ledger), ledger::Error>;
 
 #[derive(Debug)]
 enum Life {
     /// The coordinator is being read from the log; it comes by this way.
-    Loading(oneshot::Receiver<Result<Box<Coordinator>, log::Error>>),
+    Loading(oneshot::Receiver<Loaded>),
     Serving(Box<Coordinator>),
     /// Nothing can be served until an operator acts.
     Closed,
@@ -109,7 +116,8 @@ struct Waiting {
 #[derive(Debug)]
 struct Held {
     /// Leaves when the log is durable up to here.
-    until: u64,
+    until: Position,
+    since: Millis,
     to: ReplyTo,
     reply: Reply,
 }
@@ -117,10 +125,8 @@ struct Held {
 /// Something in the batch could not be kept.
 #[derive(Debug)]
 enum Trouble {
-    /// The log took nothing; it may later.
-    Refused(log::Error),
-    /// The log takes nothing ever again.
-    Dead(log::Error),
+    /// The log did not take it.
+    Ledger(ledger::Error),
     /// The coordinator panicked.
     Panicked,
 }
@@ -130,6 +136,8 @@ enum Trouble {
 pub(crate) struct Shard {
     setup: Setup,
     life: Life,
+    /// Away while the coordinator is being loaded.
+    ledger: Option<Ledger>,
     mail: mpsc::UnboundedReceiver<Letter>,
     actions: Actions,
     /// Parked requests.
@@ -137,18 +145,18 @@ pub(crate) struct Shard {
     next_id: u64,
     /// Replies of the batch at hand, in order.
     outgoing: Vec<(ReplyTo, Reply, After)>,
-    /// Replies that wait for the log, in order of position.
+    /// Replies that wait for the log, in the order in which they were given.
     held: VecDeque<Held>,
     /// Where each group's newest record lies that is not durable yet.
-    dirty: HashMap<GroupId, u64>,
+    dirty: HashMap<GroupId, Position>,
     /// The same by position, to clear `dirty` by.
-    unconfirmed: VecDeque<(u64, Vec<GroupId>)>,
-    /// The position behind which the whole shard is durable.
-    newest: u64,
-    /// Changes that found the disk full.
+    unconfirmed: VecDeque<(Position, Vec<GroupId>)>,
+    /// Changes that found the disk full, or no coordinator.
     postponed: VecDeque<Arc<TopicsChange>>,
     /// No timers before this moment: the disk was full.
     not_before: Option<Millis>,
+    /// The most bytes that a batch has taken: room is made sure of accordingly.
+    largest_bytes: u64,
     /// Whether the log has room for what the batch may write.
     reserved: bool,
     stopping: Option<oneshot::Sender<()>>,
@@ -156,10 +164,16 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// A shard that begins to load at once.
-    pub(crate) fn new(setup: Setup, mail: mpsc::UnboundedReceiver<Letter>) -> Self {
+    /// A shard whose coordinator comes by `loaded`. Until then it tells everybody to try again.
+    pub(crate) fn new(
+        setup: Setup,
+        mail: mpsc::UnboundedReceiver<Letter>,
+        loaded: oneshot::Receiver<Loaded>,
+    ) -> Self {
         Self {
-            life: Life::Stopped,
+            setup,
+            life: Life::Loading(loaded),
+            ledger: None,
             mail,
             actions: Actions::default(),
             waiting: HashMap::new(),
@@ -168,37 +182,32 @@ impl Shard {
             held: VecDeque::new(),
             dirty: HashMap::new(),
             unconfirmed: VecDeque::new(),
-            newest: 0,
             postponed: VecDeque::new(),
             not_before: None,
+            largest_bytes: 0,
             reserved: false,
             stopping: None,
             snapshot: None,
-            setup,
         }
     }
 
     /// Serves until the mailbox is dropped or a stop has been confirmed.
     pub(crate) async fn run(mut self) {
-        self.load();
         let mut letters = Vec::with_capacity(BATCH);
-        let timer = tokio::time::sleep(std::time::Duration::MAX);
+        let timer = tokio::time::sleep(Duration::MAX);
         tokio::pin!(timer);
         let mut armed = None;
         loop {
             self.arm(timer.as_mut(), &mut armed);
-            let waits_for_log = self.waits_for_log();
             tokio::select! {
-                count = self.mail.recv_many(&mut letters, BATCH) => {
-                    if count == 0 {
-                        return;
+                // What is durable and what is due go first: a flood of requests must not hold them up.
+                biased;
+                durable = changed(&mut self.ledger), if self.ledger.is_some() => match durable {
+                    Ok(durable) => {
+                        self.release(durable);
+                        self.take_snapshot();
                     }
-                    self.batch(&mut letters);
-                }
-                durable = self.setup.ledger.durable_past(waits_for_log.unwrap_or(0)),
-                    if waits_for_log.is_some() => match durable {
-                    Ok(position) => self.release(position),
-                    Err(error) => self.trouble(Trouble::Dead(error)),
+                    Err(error) => self.trouble(Trouble::Ledger(error)),
                 },
                 () = &mut timer, if armed.is_some() => {
                     armed = None;
@@ -210,8 +219,14 @@ impl Shard {
                 () = finished(&mut self.snapshot), if self.snapshot.is_some() => {
                     self.snapshot = None;
                 }
+                count = self.mail.recv_many(&mut letters, BATCH) => {
+                    if count == 0 {
+                        return;
+                    }
+                    self.batch(&mut letters);
+                }
             }
-            if self.stopping.is_some() && self.waits_for_log().is_none() {
+            if self.stopping.is_some() && self.unconfirmed.is_empty() {
                 if let Some(stopped) = self.stopping.take() {
                     let _ = stopped.send(());
                 }
@@ -220,23 +235,25 @@ impl Shard {
         }
     }
 
-    /// The oldest position that somebody waits for.
-    fn waits_for_log(&self) -> Option<u64> {
-        self.unconfirmed.front().map(|(position, _)| *position)
-    }
-
-    /// Points the timer at the coordinator's next deadline.
+    /// Points the timer at the next moment at which something is due.
     fn arm(&self, timer: Pin<&mut Sleep>, armed: &mut Option<Millis>) {
-        let next = match &self.life {
+        let due = match &self.life {
             Life::Serving(coordinator) => {
-                let mut next = coordinator.poll_timeout();
-                if !self.postponed.is_empty() {
-                    next = Some(next.map_or(Millis(0), |n| n.min(Millis(0))));
-                }
-                next.map(|deadline| self.not_before.map_or(deadline, |at| at.max(deadline)))
+                let due = coordinator.poll_timeout();
+                let due = if self.postponed.is_empty() {
+                    due
+                } else {
+                    Some(Millis(0))
+                };
+                due.map(|due| self.not_before.map_or(due, |pause| pause.max(due)))
             }
             _ => None,
         };
+        let overdue = self
+            .held
+            .front()
+            .map(|held| held.since.plus(self.setup.patience_ms));
+        let next = due.into_iter().chain(overdue).min();
         if next == *armed {
             return;
         }
@@ -247,21 +264,29 @@ impl Shard {
     }
 
     fn batch(&mut self, letters: &mut Vec<Letter>) {
+        let started_us = self.setup.metrics.now_us();
+        self.setup
+            .metrics
+            .event_batch_size
+            .record(letters.len() as f64);
         let now = self.setup.clock.now();
         let mut letters = letters.drain(..);
-        loop {
-            // A panic ends the step, not the batch: the letters behind it are told that the shard is being loaded.
-            let step = catch_unwind(AssertUnwindSafe(|| {
-                for letter in letters.by_ref() {
-                    self.open(now, letter);
-                }
-            }));
-            match step {
-                Ok(()) => break,
-                Err(_) => self.trouble(Trouble::Panicked),
+        // A panic ends the step, not the batch: the letters behind it are told that the shard is being loaded.
+        while catch_unwind(AssertUnwindSafe(|| {
+            for letter in letters.by_ref() {
+                self.open(now, letter);
             }
+        }))
+        .is_err()
+        {
+            self.trouble(Trouble::Panicked);
         }
-        self.finish();
+        self.finish(now);
+        let took_us = self.setup.metrics.now_us().saturating_sub(started_us);
+        self.setup
+            .metrics
+            .event_processing_seconds
+            .record(Duration::from_micros(took_us));
     }
 
     fn open(&mut self, now: Millis, letter: Letter) {
@@ -271,8 +296,7 @@ impl Shard {
                 to,
                 charge,
             } => {
-                self.ask(now, request, to, charge.as_ref());
-                drop(charge);
+                self.ask(now, request, to, charge.as_ref().map_or(0, Charge::bytes));
             }
             Letter::Topics(change) => {
                 self.setup.topics = change.topics.clone();
@@ -280,13 +304,12 @@ impl Shard {
             }
             Letter::Count(to) => {
                 if let Life::Serving(coordinator) = &self.life {
-                    let _ = to.send((coordinator.stats().clone(), coordinator.census()));
+                    let _ = to.send((*coordinator.stats(), coordinator.census()));
                 }
             }
             Letter::Stop(stopped) => {
-                if let Life::Serving(mut coordinator) =
-                    std::mem::replace(&mut self.life, Life::Stopped)
-                {
+                let life = std::mem::replace(&mut self.life, Life::Stopped);
+                if let Life::Serving(mut coordinator) = life {
                     coordinator.close(&mut self.actions);
                     self.collect();
                 }
@@ -295,16 +318,15 @@ impl Shard {
         }
     }
 
-    fn ask(&mut self, now: Millis, request: Request, to: ReplyTo, charge: Option<&Charge>) {
-        let refused = match &self.life {
+    fn ask(&mut self, now: Millis, request: Request, to: ReplyTo, request_bytes: usize) {
+        let mut refused = match &self.life {
             Life::Serving(_) => None,
             Life::Loading(_) => Some(ErrorCode::CoordinatorLoadInProgress),
             Life::Closed | Life::Stopped => Some(ErrorCode::CoordinatorNotAvailable),
         };
-        let refused = refused.or_else(|| {
-            let full = request.may_write() && !self.reserve(charge.map_or(0, Charge::bytes));
-            full.then_some(ErrorCode::CoordinatorNotAvailable)
-        });
+        if refused.is_none() && request.may_write() && !self.reserve(request_bytes as u64) {
+            refused = Some(ErrorCode::CoordinatorNotAvailable);
+        }
         if let Some(error) = refused {
             return to.send(refuse(&request, error));
         }
@@ -316,12 +338,12 @@ impl Shard {
         let parkable = Parkable::of(&request);
         coordinator.handle(now, id, request, &mut self.actions);
         // Nearly always the reply is there at once, and nothing needs to be remembered.
-        let mine = self
+        if let Some(mine) = self
             .actions
             .replies
             .iter()
-            .position(|answer| answer.id == id);
-        if let Some(mine) = mine {
+            .position(|answer| answer.id == id)
+        {
             let answer = self.actions.replies.swap_remove(mine);
             self.outgoing.push((to, answer.reply, answer.after));
         } else {
@@ -331,12 +353,8 @@ impl Shard {
     }
 
     fn topics(&mut self, now: Millis, change: Arc<TopicsChange>) {
-        if !matches!(self.life, Life::Serving(_)) {
-            // A coordinator that is being loaded begins with the newest image; what was deleted meanwhile comes after.
-            self.postponed.push_back(change);
-            return;
-        }
-        if !self.postponed.is_empty() || !self.reserve(0) {
+        let ready = matches!(self.life, Life::Serving(_)) && self.postponed.is_empty();
+        if !ready || !self.reserve(0) {
             self.postponed.push_back(change);
             return;
         }
@@ -348,46 +366,64 @@ impl Shard {
 
     fn timeout(&mut self) {
         let now = self.setup.clock.now();
+        self.give_up_waiting(now);
         // What is due may write; without room it waits, and so do the members' sessions.
-        if !self.reserve(0) {
-            self.not_before = Some(now.plus(FULL_DISK_PAUSE_MS));
-            return self.finish();
+        if !matches!(self.life, Life::Serving(_)) {
+            return;
         }
-        self.not_before = None;
-        let step = catch_unwind(AssertUnwindSafe(|| {
-            let Life::Serving(coordinator) = &mut self.life else {
-                return;
-            };
-            while let Some(change) = self.postponed.pop_front() {
-                coordinator.handle_topics(now, (*change).clone(), &mut self.actions);
+        if self.reserve(0) {
+            self.not_before = None;
+            let step = catch_unwind(AssertUnwindSafe(|| {
+                let Life::Serving(coordinator) = &mut self.life else {
+                    return;
+                };
+                while let Some(change) = self.postponed.pop_front() {
+                    coordinator.handle_topics(now, (*change).clone(), &mut self.actions);
+                }
+                coordinator.handle_timeout(now, &mut self.actions);
+                self.collect();
+            }));
+            if step.is_err() {
+                self.trouble(Trouble::Panicked);
             }
-            coordinator.handle_timeout(now, &mut self.actions);
-            self.collect();
-        }));
-        if step.is_err() {
-            self.trouble(Trouble::Panicked);
+        } else {
+            self.not_before = Some(now.plus(FULL_DISK_PAUSE_MS));
         }
-        self.finish();
+        self.finish(now);
+    }
+
+    /// Tells whoever has waited for the disk too long to ask again. The record may well become durable later.
+    fn give_up_waiting(&mut self, now: Millis) {
+        while let Some(held) = self.held.front()
+            && now.since(held.since) >= self.setup.patience_ms
+        {
+            let Some(held) = self.held.pop_front() else {
+                break;
+            };
+            held.to
+                .send(revoke(held.reply, ErrorCode::CoordinatorNotAvailable));
+        }
     }
 
     /// Makes sure, once per batch, that the log has room.
-    fn reserve(&mut self, request_bytes: usize) -> bool {
-        let large = request_bytes as u64 * 2 > ROOM_BYTES;
+    fn reserve(&mut self, request_bytes: u64) -> bool {
+        let large = request_bytes > ROOM_BYTES / 4;
         if self.reserved && !large {
             return true;
         }
-        match self
-            .setup
-            .ledger
-            .reserve(ROOM_BYTES + request_bytes as u64 * 2)
-        {
+        let Some(ledger) = &mut self.ledger else {
+            return false;
+        };
+        let bytes = ROOM_BYTES.max(self.largest_bytes) + request_bytes.saturating_mul(2);
+        match ledger.reserve(bytes) {
             Ok(()) => {
                 self.reserved = true;
                 true
             }
-            Err(log::Error::NoRoom { .. }) => false,
             Err(error) => {
-                self.setup.readiness.fail(&error);
+                if error.is_final() {
+                    self.setup.readiness.fail(&error);
+                }
                 false
             }
         }
@@ -408,41 +444,49 @@ impl Shard {
     }
 
     /// Appends what the batch recorded, and lets its replies go or holds them until that is durable.
-    fn finish(&mut self) {
+    fn finish(&mut self, now: Millis) {
         self.reserved = false;
         if !self.actions.records.is_empty()
-            && let Err(trouble) = self.append()
+            && let Err(error) = self.append(now)
         {
-            return self.trouble(trouble);
+            return self.trouble(Trouble::Ledger(error));
         }
         for (to, reply, after) in self.outgoing.drain(..) {
             let until = match &after {
-                After::Group(group_id) if !self.dirty.is_empty() => {
-                    self.dirty.get(group_id).copied()
-                }
-                After::Group(_) => None,
+                After::Group(_) if self.dirty.is_empty() => None,
+                After::Group(group_id) => self.dirty.get(group_id).copied(),
                 After::Shard => self.unconfirmed.back().map(|(position, _)| *position),
             };
             match until {
                 None => to.send(reply),
-                Some(until) => self.held.push_back(Held { until, to, reply }),
+                Some(until) => self.held.push_back(Held {
+                    until,
+                    since: now,
+                    to,
+                    reply,
+                }),
             }
         }
-        self.release(self.setup.ledger.durable());
+        if !self.unconfirmed.is_empty()
+            && let Some(ledger) = &self.ledger
+        {
+            self.release(ledger.durable());
+        }
+        self.take_snapshot();
     }
 
-    fn append(&mut self) -> Result<(), Trouble> {
-        let position = self
-            .setup
-            .ledger
-            .append(&self.actions.records)
-            .map_err(|error| {
-                if self.setup.ledger.is_dead() {
-                    Trouble::Dead(error)
-                } else {
-                    Trouble::Refused(error)
-                }
-            })?;
+    fn append(&mut self, now: Millis) -> Result<(), ledger::Error> {
+        let Some(ledger) = &mut self.ledger else {
+            return Ok(());
+        };
+        let started_us = self.setup.metrics.now_us();
+        let (position, bytes) = ledger.append(&self.actions.records, now)?;
+        let took_us = self.setup.metrics.now_us().saturating_sub(started_us);
+        self.setup
+            .metrics
+            .log_append_seconds
+            .record(Duration::from_micros(took_us));
+        self.largest_bytes = self.largest_bytes.max(bytes);
         let mut groups: Vec<GroupId> = Vec::new();
         for record in self.actions.records.drain(..) {
             let group_id = record.group_id();
@@ -451,24 +495,22 @@ impl Shard {
                 groups.push(group_id.clone());
             }
         }
-        self.newest = position;
         self.unconfirmed.push_back((position, groups));
-        if self.snapshot.is_none() && self.setup.ledger.wants_snapshot() {
-            self.take_snapshot();
-        }
         Ok(())
     }
 
-    /// Lets go what waited for positions below `durable`.
-    fn release(&mut self, durable: u64) {
+    /// Lets go what waited for positions up to `durable`.
+    fn release(&mut self, durable: Position) {
+        let mut moved = false;
         while self
             .unconfirmed
             .front()
-            .is_some_and(|(position, _)| *position < durable)
+            .is_some_and(|(position, _)| *position <= durable)
         {
             let Some((position, groups)) = self.unconfirmed.pop_front() else {
                 break;
             };
+            moved = true;
             for group_id in groups {
                 // A later record keeps the group dirty.
                 if self.dirty.get(&group_id) == Some(&position) {
@@ -476,151 +518,164 @@ impl Shard {
                 }
             }
         }
+        if !moved {
+            return;
+        }
+        let now = self.setup.clock.now();
         // A reply may wait for an older position than the one before it: all that are due leave, in order.
-        let mut waiting = VecDeque::new();
-        if self.held.front().is_some_and(|held| held.until < durable) {
-            for held in self.held.drain(..) {
-                if held.until < durable {
-                    held.to.send(held.reply);
-                } else {
-                    waiting.push_back(held);
-                }
+        for held in std::mem::take(&mut self.held) {
+            if held.until <= durable {
+                let waited_ms = u64::try_from(now.since(held.since)).unwrap_or(0);
+                let purgatory = &self.setup.metrics.event_purgatory_seconds;
+                purgatory.record(Duration::from_millis(waited_ms));
+                held.to.send(held.reply);
+            } else {
+                self.held.push_back(held);
             }
-            self.held = waiting;
         }
     }
 
     /// Drops the coordinator, tells everybody who waits, and begins to load again.
     fn trouble(&mut self, trouble: Trouble) {
-        let error = match &trouble {
-            Trouble::Refused(error) => {
-                tracing::error!(
-                    shard = self.setup.ledger.partition(),
-                    %error,
-                    "the group log took nothing; the shard is loaded again"
-                );
-                ErrorCode::CoordinatorNotAvailable
-            }
-            Trouble::Dead(error) => {
+        let shard = self.setup.partition;
+        let (code, is_final) = match &trouble {
+            Trouble::Ledger(error) if error.is_final() => {
                 self.setup.readiness.fail(error);
-                ErrorCode::CoordinatorNotAvailable
+                (ErrorCode::CoordinatorNotAvailable, true)
+            }
+            Trouble::Ledger(error) => {
+                tracing::error!(shard, %error, "the group log took nothing; the shard is loaded again");
+                let full = error.is_full();
+                let code = if full {
+                    ErrorCode::CoordinatorNotAvailable
+                } else {
+                    ErrorCode::UnknownServerError
+                };
+                (code, false)
             }
             Trouble::Panicked => {
                 self.setup.readiness.panicked();
-                tracing::error!(
-                    shard = self.setup.ledger.partition(),
-                    "a coordinator panicked; the shard is loaded again"
-                );
-                ErrorCode::NotCoordinator
+                tracing::error!(shard, "a coordinator panicked; the shard is loaded again");
+                (ErrorCode::NotCoordinator, false)
             }
         };
         self.actions.clear();
         for (to, reply, _) in self.outgoing.drain(..) {
-            to.send(revoke(reply, error));
+            to.send(revoke(reply, code));
         }
         for (_, waiting) in self.waiting.drain() {
-            if let Some(reply) = waiting.parkable.refuse(error) {
+            if let Some(reply) = waiting.parkable.refuse(code) {
                 waiting.to.send(reply);
             }
         }
-        if let Trouble::Dead(_) = trouble {
+        if is_final {
             for held in self.held.drain(..) {
-                held.to.send(revoke(held.reply, error));
+                held.to.send(revoke(held.reply, code));
             }
             self.unconfirmed.clear();
             self.dirty.clear();
+            self.ledger = None;
             self.life = Life::Closed;
         } else {
             // What was appended before stays true, and its replies leave when it is durable.
-            self.load();
+            self.load_again();
         }
     }
 
-    fn load(&mut self) {
+    fn load_again(&mut self) {
+        let shard = self.setup.partition;
+        let Some(mut ledger) = self.ledger.take() else {
+            return;
+        };
         let mut coordinator = Coordinator::new(
             self.setup.config.clone(),
             self.setup.topics.clone(),
-            self.setup.seed.wrapping_add(self.next_id),
+            super::start::seed(),
         );
-        let ledger = self.setup.ledger.clone();
-        let readiness = self.setup.readiness.clone();
         let (sender, receiver) = oneshot::channel();
-        readiness.loading(ledger.partition());
+        self.setup.readiness.loading(shard);
         tokio::task::spawn_blocking(move || {
-            // A panic drops the sender, which is how the shard learns of it.
-            let read = ledger.load(|record| coordinator.apply(record));
-            let _ = sender.send(read.map(|()| Box::new(coordinator)));
+            let read = catch_unwind(AssertUnwindSafe(|| {
+                ledger.reload(|record| coordinator.apply(record))
+            }));
+            let loaded = match read {
+                Ok(Ok(())) => Ok((Box::new(coordinator), ledger)),
+                Ok(Err(error)) => Err(error),
+                Err(_) => Err(ledger::Error::Panicked),
+            };
+            let _ = sender.send(loaded);
         });
         self.life = Life::Loading(receiver);
     }
 
-    fn loaded(
-        &mut self,
-        loaded: Result<Result<Box<Coordinator>, log::Error>, oneshot::error::RecvError>,
-    ) {
-        let partition = self.setup.ledger.partition();
-        let mut coordinator = match loaded {
-            Ok(Ok(coordinator)) => coordinator,
-            Ok(Err(error)) => {
-                tracing::error!(shard = partition, %error, "a shard cannot be loaded");
-                self.setup.readiness.closed(partition, error.to_string());
-                self.setup.readiness.fail(&error);
+    fn loaded(&mut self, loaded: Result<Loaded, oneshot::error::RecvError>) {
+        let (mut coordinator, ledger) = match loaded {
+            Ok(Ok(loaded)) => loaded,
+            Ok(Err(error)) => return self.close(&error),
+            // Whoever loads has ended: so does the server.
+            Err(_) => {
                 self.life = Life::Closed;
                 return;
             }
-            Err(_) => return self.close("the coordinator panicked while it was loaded"),
         };
         self.setup.clock.raise(coordinator.newest_timestamp());
         let now = self.setup.clock.now();
+        self.ledger = Some(ledger);
         let step = catch_unwind(AssertUnwindSafe(|| {
             coordinator.loaded(now, &mut self.actions);
             coordinator
         }));
         let Ok(coordinator) = step else {
             self.actions.clear();
-            return self.close("the coordinator panicked while it was loaded");
+            return self.close(&ledger::Error::Panicked);
         };
         self.life = Life::Serving(coordinator);
-        self.setup.readiness.serving(partition);
+        self.setup.readiness.serving(self.setup.partition);
         self.collect();
-        self.finish();
+        self.finish(now);
     }
 
-    fn close(&mut self, why: &str) {
-        let partition = self.setup.ledger.partition();
-        tracing::error!(
-            shard = partition,
-            "{why}; the shard stays closed until the next start"
-        );
-        self.setup.readiness.closed(partition, why.to_owned());
+    fn close(&mut self, why: &ledger::Error) {
+        let shard = self.setup.partition;
+        tracing::error!(shard, "{why}; the shard stays closed until the next start");
+        self.setup.readiness.closed(shard, why.to_string());
         self.life = Life::Closed;
     }
 
-    /// Writes the whole state beside the log, so that old segments can go. Encoding happens elsewhere.
+    /// Writes the whole state beside the log, if the log has grown long, so that old segments can go.
     fn take_snapshot(&mut self) {
         let Life::Serving(coordinator) = &self.life else {
             return;
         };
-        let snapshot = Snapshot {
-            // Everything up to the newest record is in the state already.
-            covers: self.newest,
-            records: coordinator.snapshot().collect(),
+        let Some(ledger) = &mut self.ledger else {
+            return;
         };
-        let ledger = self.setup.ledger.clone();
+        if self.snapshot.is_some() || !ledger.wants_snapshot() {
+            return;
+        }
+        // One moment's state; encoding and writing it happens between other work.
+        let records = coordinator.snapshot().collect();
+        let (writer, now) = (ledger.snapshot(), self.setup.clock.now());
         let (sender, receiver) = oneshot::channel();
         self.snapshot = Some(receiver);
-        tokio::task::spawn_blocking(move || {
-            if let Err(error) = ledger.write_snapshot(snapshot) {
-                tracing::warn!(shard = ledger.partition(), %error, "no snapshot; the log stays longer");
+        let shard = self.setup.partition;
+        tokio::spawn(async move {
+            if let Err(error) = ledger::write_snapshot(writer, records, now).await {
+                tracing::warn!(shard, %error, "no snapshot; the log stays long");
             }
             let _ = sender.send(());
         });
     }
 }
 
-async fn loading(
-    life: &mut Life,
-) -> Result<Result<Box<Coordinator>, log::Error>, oneshot::error::RecvError> {
+async fn changed(ledger: &mut Option<Ledger>) -> Result<Position, ledger::Error> {
+    match ledger {
+        Some(ledger) => ledger.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn loading(life: &mut Life) -> Result<Loaded, oneshot::error::RecvError> {
     match life {
         Life::Loading(receiver) => receiver.await,
         _ => std::future::pending().await,

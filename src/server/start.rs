@@ -6,18 +6,20 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::budget::Budget;
 use super::clock::Clock;
 use super::gate::{Gate, Limits, Patience};
-use super::ledger::Ledger;
+use super::housekeeping;
 use super::listen::{self, Listening};
+use super::load::{self, Waiting};
 use super::metrics::Metrics;
 use super::quiet::Quiet;
 use super::readiness::Readiness;
 use super::route::Route;
 use super::shard::{Mailbox, Setup, Shard};
+use super::store::{Opening, Store};
 use super::topics::Announcer;
 use super::{Address, Error, House, Server};
 use crate::broker::{self, Broker, BrokerOptions};
@@ -25,15 +27,9 @@ use crate::config::Config;
 use crate::group::GroupConfig;
 use crate::log::Identity;
 
-/// What a server on disk holds until it ends.
-#[derive(Debug)]
-pub(crate) struct Store {}
-
-impl Store {
-    /// Makes the group log durable and lets the folder go.
-    pub(crate) async fn close(self) -> Result<(), Error> {
-        Ok(())
-    }
+/// Differs from call to call and from start to start, so that no member id is handed out twice.
+pub(crate) fn seed() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// Starts a server.
@@ -41,50 +37,56 @@ pub(crate) async fn start(config: Config) -> Result<Server, Error> {
     config.check()?;
     let endpoints = config.endpoints()?;
     let clock = Arc::new(Clock::start());
-    let identity = Identity::draw(config.node_id);
+    let metrics = Arc::new(Metrics::new());
+    let shard_count = u16::try_from(config.offsets_topic_num_partitions).unwrap_or(50);
+    let opening = Opening::open(&config, shard_count, &metrics).await?;
     let backlog = u32::try_from(config.socket_listen_backlog_size).unwrap_or(128);
     let listening = listen::bind_all(&endpoints, backlog).await?;
 
-    let shard_count = u16::try_from(config.offsets_topic_num_partitions).unwrap_or(50);
     let (mailboxes, mail): (Vec<_>, Vec<_>) = (0..shard_count).map(|_| Mailbox::new()).unzip();
     let mailboxes: Arc<[Mailbox]> = mailboxes.into();
     let announcer = Arc::new(Announcer::new(mailboxes.clone()));
-    let broker = open_broker(&config, &identity, &clock, &announcer).await?;
+    let broker = open_broker(&config, &opening, &clock, &announcer).await?;
     announcer.begin(&broker.topics());
 
     let readiness = Arc::new(Readiness::new(shard_count));
     let mut shards = Vec::with_capacity(mail.len());
+    let mut waiting = Vec::with_capacity(mail.len());
     for (partition, mail) in (0..shard_count).zip(mail) {
+        let (sender, loaded) = oneshot::channel();
+        waiting.push(Waiting { partition, sender });
         let setup = Setup {
+            partition,
             config: group_config(&config),
             topics: announcer.newest(),
-            // Differs from start to start, so that no member id is handed out twice.
-            seed: RandomState::new().build_hasher().finish(),
-            ledger: Ledger::memory(partition),
+            patience_ms: i64::from(config.offsets_commit_timeout_ms),
             clock: clock.clone(),
             readiness: readiness.clone(),
+            metrics: metrics.clone(),
         };
-        shards.push(tokio::spawn(Shard::new(setup, mail).run()));
+        shards.push(tokio::spawn(Shard::new(setup, mail, loaded).run()));
     }
+    let identity = opening.identity().clone();
+    let store = Store::default();
+    load::begin(
+        opening,
+        waiting,
+        group_config(&config),
+        announcer.newest(),
+        &readiness,
+        &store,
+    );
 
     let gate = Gate::new(clock.clone(), patience(&config), limits(&config));
-    let budget = usize::try_from(config.queued_max_request_bytes).unwrap_or(usize::MAX / 2);
-    let house = Arc::new(House {
-        gate: gate.clone(),
-        budget: Budget::new(budget),
-        route: Arc::new(Route {
-            shards: mailboxes,
-            broker,
-            cluster_id: identity.cluster_id.as_str().into(),
-            node_id: identity.node_id,
-        }),
-        metrics: Arc::new(Metrics::new()),
-        readiness,
-        frame_bytes_max: usize::try_from(config.socket_request_max_bytes).unwrap_or(usize::MAX),
-    });
+    let house = house(
+        &config, &identity, gate, mailboxes, broker, &metrics, &readiness,
+    );
     let addresses = listening.iter().map(address).collect();
     let stop_accepting = watch::Sender::new(false);
-    let mut tasks = vec![tokio::spawn(gate.watch())];
+    let mut tasks = vec![
+        tokio::spawn(house.gate.clone().watch()),
+        tokio::spawn(housekeeping::run(house.clone(), store.clone())),
+    ];
     let lines = Quiet::new(clock);
     for listening in listening {
         let stop = stop_accepting.subscribe();
@@ -102,7 +104,33 @@ pub(crate) async fn start(config: Config) -> Result<Server, Error> {
         stop_accepting,
         tasks,
         shards,
-        store: None,
+        store,
+    })
+}
+
+fn house(
+    config: &Config,
+    identity: &Identity,
+    gate: Arc<Gate>,
+    shards: Arc<[Mailbox]>,
+    broker: Broker,
+    metrics: &Arc<Metrics>,
+    readiness: &Arc<Readiness>,
+) -> Arc<House> {
+    // Negative: no limit.
+    let budget = usize::try_from(config.queued_max_request_bytes).unwrap_or(usize::MAX);
+    Arc::new(House {
+        gate,
+        budget: Budget::new(budget),
+        route: Arc::new(Route {
+            shards,
+            broker,
+            cluster_id: identity.cluster_id.as_str().into(),
+            node_id: identity.node_id,
+        }),
+        metrics: metrics.clone(),
+        readiness: readiness.clone(),
+        frame_bytes_max: usize::try_from(config.socket_request_max_bytes).unwrap_or(usize::MAX),
     })
 }
 
@@ -122,14 +150,14 @@ fn address(listening: &Listening) -> Address {
 
 async fn open_broker(
     config: &Config,
-    identity: &Identity,
+    opening: &Opening,
     clock: &Arc<Clock>,
     announcer: &Arc<Announcer>,
 ) -> Result<Broker, Error> {
     let told = clock.clone();
     let options = BrokerOptions {
-        node_id: identity.node_id,
-        cluster_id: identity.cluster_id.clone(),
+        node_id: opening.identity().node_id,
+        cluster_id: opening.identity().cluster_id.clone(),
         rack: config.broker_rack.clone(),
         offsets_topic_partitions: config.offsets_topic_num_partitions,
         num_partitions: config.num_partitions,
@@ -156,13 +184,13 @@ async fn open_broker(
 }
 
 fn group_config(config: &Config) -> GroupConfig {
+    let size = |value: i32| usize::try_from(value).unwrap_or(usize::MAX);
     GroupConfig {
         session_timeout_ms: config.group_min_session_timeout_ms
             ..=config.group_max_session_timeout_ms,
         initial_rebalance_delay_ms: i64::from(config.group_initial_rebalance_delay_ms),
-        max_size: usize::try_from(config.group_max_size).unwrap_or(usize::MAX),
-        offset_metadata_max_units: usize::try_from(config.offset_metadata_max_bytes)
-            .unwrap_or(usize::MAX),
+        max_size: size(config.group_max_size),
+        offset_metadata_max_units: size(config.offset_metadata_max_bytes),
         offsets_retention_ms: i64::from(config.offsets_retention_minutes) * 60_000,
         offsets_retention_check_interval_ms: config.offsets_retention_check_interval_ms,
     }
