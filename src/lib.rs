@@ -1,6 +1,8 @@
 //! Convoke: a Kafka-protocol-compatible group coordinator.
 
 #[cfg(feature = "server")]
+pub mod admin;
+#[cfg(feature = "server")]
 pub mod broker;
 #[cfg(feature = "server")]
 pub mod client;

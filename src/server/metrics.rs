@@ -20,6 +20,7 @@ use metrics_exporter_prometheus::{
 };
 
 use super::errors::each_error;
+use crate::group::stats::{Cause, Census, Stats};
 use crate::wire;
 use crate::wire::api::{APIS, Api};
 
@@ -382,6 +383,75 @@ impl Metrics {
         self.errors.insert((api.key, code), counter);
     }
 
+    /// Takes what a coordinator has done since `before`.
+    pub fn stats(&self, before: &Stats, now: &Stats) {
+        let grow = |counter: &Counter, before: u64, now: u64| {
+            if let Some(more @ 1..) = now.checked_sub(before) {
+                counter.increment(more);
+            }
+        };
+        grow(
+            &self.offset_commits,
+            before.offset_commits,
+            now.offset_commits,
+        );
+        grow(
+            &self.offset_expirations,
+            before.offset_expirations,
+            now.offset_expirations,
+        );
+        grow(
+            &self.offset_deletions,
+            before.offset_deletions,
+            now.offset_deletions,
+        );
+        let completed = &self.classic_completed_rebalances;
+        grow(
+            completed,
+            before.classic_completed_rebalances,
+            now.classic_completed_rebalances,
+        );
+        grow(
+            &self.consumer_group_rebalances,
+            before.consumer_rebalances,
+            now.consumer_rebalances,
+        );
+        for cause in Cause::ALL {
+            let at = cause as usize;
+            if now.rebalances[at] > before.rebalances[at] {
+                let counter = self.rebalances.get(&[cause.name()]);
+                grow(&counter, before.rebalances[at], now.rebalances[at]);
+            }
+        }
+    }
+
+    /// Shows how many groups, members and offsets all shards hold together.
+    pub fn census(&self, all: &Census) {
+        self.offset_count.set(float(all.offsets));
+        self.member_count.set(float(all.members));
+        for (protocol, counts, states, by_state) in [
+            (
+                "classic",
+                &all.classic,
+                Census::CLASSIC_STATES,
+                &self.classic_group_count,
+            ),
+            (
+                "consumer",
+                &all.consumer,
+                Census::CONSUMER_STATES,
+                &self.consumer_group_count,
+            ),
+        ] {
+            self.group_count
+                .get(&[protocol])
+                .set(float(counts.iter().sum()));
+            for (state, count) in states.into_iter().zip(counts) {
+                by_state.get(&[state]).set(float(*count));
+            }
+        }
+    }
+
     /// A connection ended for a reason that is the client's.
     pub fn connection_closed(&self, reason: &'static str) {
         self.connections_closed.get(&[reason]).increment(1);
@@ -392,6 +462,11 @@ impl Default for Metrics {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Counts are far below the 2^53 from which a float would round.
+fn float(count: u64) -> f64 {
+    count as f64
 }
 
 /// Kafka's name of an error code: `UNKNOWN_MEMBER_ID` for 25.
@@ -520,6 +595,42 @@ mod tests {
             text.contains(r#"convoke_connections_closed_total{reason="tls"} 1"#),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_coordinators_did_adds_up() {
+        let metrics = Metrics::new();
+        let mut now = Stats {
+            offset_commits: 5,
+            ..Stats::default()
+        };
+        now.rebalances[Cause::MemberLeft as usize] = 2;
+        metrics.stats(&Stats::default(), &now);
+        // A coordinator that was loaded again begins at 0.
+        metrics.stats(&now, &Stats::default());
+        metrics.stats(
+            &Stats::default(),
+            &Stats {
+                offset_commits: 1,
+                ..Stats::default()
+            },
+        );
+        let census = Census {
+            classic: [1, 2, 3, 4],
+            offsets: 9,
+            ..Census::default()
+        };
+        metrics.census(&census);
+        let text = metrics.render();
+        for line in [
+            "convoke_offset_commits_total 6",
+            r#"convoke_rebalances_total{cause="member_left"} 2"#,
+            r#"convoke_group_count{protocol="classic"} 10"#,
+            r#"convoke_classic_group_count{state="Stable"} 4"#,
+            "convoke_offset_count 9",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
     }
 
     #[test]

@@ -1,0 +1,166 @@
+//! A listener that bounds how many connections there are and how long each may go without an
+//! answer. HTTP itself is axum's.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep};
+
+/// Connections at one time. Operators and scrapers are few.
+const CONNECTIONS_MAX: usize = 128;
+/// A connection that has not been answered for this long is closed.
+const UNANSWERED_MAX: Duration = Duration::from_secs(30);
+
+/// Accepts while there is room.
+pub(super) struct Bounded {
+    socket: TcpListener,
+    places: Arc<Semaphore>,
+    unanswered_max: Duration,
+}
+
+impl Bounded {
+    pub(super) fn new(socket: TcpListener) -> Self {
+        Self {
+            socket,
+            places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            unanswered_max: UNANSWERED_MAX,
+        }
+    }
+}
+
+impl axum::serve::Listener for Bounded {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        let place = self.places.clone().acquire_owned().await;
+        let place = place.expect("the semaphore is never closed");
+        // The TcpListener's own implementation waits out errors such as too many open files.
+        let (stream, peer) = axum::serve::Listener::accept(&mut self.socket).await;
+        let deadline = Box::pin(tokio::time::sleep(self.unanswered_max));
+        let patience = self.unanswered_max;
+        (
+            Connection {
+                stream,
+                deadline,
+                patience,
+                _place: place,
+            },
+            peer,
+        )
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+}
+
+/// A connection with a deadline that only an answer moves.
+pub(super) struct Connection {
+    stream: TcpStream,
+    deadline: Pin<Box<Sleep>>,
+    patience: Duration,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    fn overdue(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.deadline.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
+            Poll::Pending => Ok(()),
+        }
+    }
+
+    fn answered(&mut self, written: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(1..)) = written {
+            self.deadline.as_mut().reset(Instant::now() + self.patience);
+        }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.overdue(cx)?;
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.overdue(cx)?;
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.answered(&written);
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.overdue(cx)?;
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.answered(&written);
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_that_dawdles_is_closed_and_gives_up_its_place() {
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let mut bounded = Bounded::new(socket);
+        bounded.places = Arc::new(Semaphore::new(1));
+        bounded.unanswered_max = Duration::from_millis(20);
+        let router = axum::Router::new().route("/", axum::routing::get(|| async { "here" }));
+        let server = tokio::spawn(async move { axum::serve(bounded, router).await });
+
+        let mut slow = TcpStream::connect(address).await.unwrap();
+        slow.write_all(b"GET / HT").await.unwrap();
+        let mut rest = Vec::new();
+        // Closed or reset, but over; only then is there a place for the next.
+        let _ = slow.read_to_end(&mut rest).await;
+
+        let mut next = TcpStream::connect(address).await.unwrap();
+        next.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            .await
+            .unwrap();
+        let mut text = String::new();
+        next.read_to_string(&mut text).await.unwrap();
+        assert!(text.ends_with("here"), "{text}");
+        server.abort();
+    }
+}
