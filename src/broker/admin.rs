@@ -17,17 +17,23 @@ use kafka_protocol::messages::delete_topics_response::DeletableTopicResult;
 use kafka_protocol::messages::describe_log_dirs_response::{
     DescribeLogDirsPartition, DescribeLogDirsResult, DescribeLogDirsTopic,
 };
+use kafka_protocol::messages::describe_producers_request::TopicRequest;
+use kafka_protocol::messages::describe_producers_response::{
+    PartitionResponse, ProducerState, TopicResponse,
+};
 use kafka_protocol::messages::{
     BrokerId, CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest,
     CreateTopicsResponse, DeleteRecordsRequest, DeleteRecordsResponse, DeleteTopicsRequest,
     DeleteTopicsResponse, DescribeAclsRequest, DescribeAclsResponse, DescribeLogDirsRequest,
-    DescribeLogDirsResponse, InitProducerIdRequest, InitProducerIdResponse,
-    ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, ListTransactionsRequest,
-    ListTransactionsResponse, ProducerId, TopicName,
+    DescribeLogDirsResponse, DescribeProducersRequest, DescribeProducersResponse,
+    InitProducerIdRequest, InitProducerIdResponse, ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse, ListTransactionsRequest, ListTransactionsResponse,
+    ProducerId, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
 
 use super::changes::{NewTopic, Outcome, PARTITIONS_MAX};
+use super::producers::Producer;
 use super::topics::{Refusal, Topic};
 use super::{Broker, Shared};
 
@@ -339,6 +345,46 @@ impl Broker {
                 .with_producer_epoch(0),
             Err(refusal) => refuse(refusal.code),
         }
+    }
+
+    /// DescribeProducers 0: the idempotent producers a partition knows.
+    pub fn describe_producers(
+        &self,
+        request: &DescribeProducersRequest,
+    ) -> DescribeProducersResponse {
+        let map = self.shared.topics();
+        let state = |(id, producer): (i64, Producer)| {
+            ProducerState::default()
+                .with_producer_id(ProducerId(id))
+                .with_producer_epoch(producer.epoch.into())
+                .with_last_sequence(
+                    producer
+                        .batches
+                        .back()
+                        .map_or(-1, |batch| batch.last_sequence),
+                )
+                .with_last_timestamp(producer.batches.back().map_or(-1, |batch| batch.timestamp))
+                .with_coordinator_epoch(-1)
+                .with_current_txn_start_offset(-1)
+        };
+        let topic = |topic: &TopicRequest| {
+            let found = map.get(&topic.name);
+            let partition = |index: &i32| {
+                let response = PartitionResponse::default()
+                    .with_partition_index(*index)
+                    .with_error_message(None);
+                match found.and_then(|found| found.partition(*index)) {
+                    Some(partition) => response.with_active_producers(
+                        partition.producers().into_iter().map(state).collect(),
+                    ),
+                    None => response.with_error_code(ResponseError::UnknownTopicOrPartition.code()),
+                }
+            };
+            TopicResponse::default()
+                .with_name(topic.name.clone())
+                .with_partitions(topic.partition_indexes.iter().map(partition).collect())
+        };
+        DescribeProducersResponse::default().with_topics(request.topics.iter().map(topic).collect())
     }
 
     /// ListPartitionReassignments 0: none, ever.

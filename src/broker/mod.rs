@@ -5,29 +5,43 @@
 //! which topics appeared, grew or went, and which group configs changed.
 
 mod admin;
+mod batch;
 mod changes;
 mod config_keys;
 mod configs;
+mod fetch;
+mod files;
 mod journal;
+mod list_offsets;
+mod memory;
 mod metadata;
 mod partition;
+mod produce;
+mod producers;
+mod records;
+mod segment;
 mod topics;
+mod upkeep;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use kafka_protocol::messages::{
-    FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse,
-    OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, ProduceRequest, ProduceResponse,
-};
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::ProduceResponse;
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
+use crate::log::fs::{Fs, RealFs};
+
 use changes::PARTITIONS_MAX;
-use journal::Journal;
+use files::Files;
+use journal::{Entry, Journal, Known};
+use memory::MemoryFs;
 use partition::Partition;
 use topics::{Refusal, Topic, Topics};
 
@@ -45,6 +59,8 @@ pub enum Storage {
     Memory,
     /// In this folder, which belongs to the broker alone.
     Dir(PathBuf),
+    /// In this folder of another file system: how tests put faults in the way.
+    Fs(Arc<dyn Fs>, PathBuf),
 }
 
 /// The address a client used, as it must be told to others: the advertised one of the listener in use.
@@ -187,6 +203,67 @@ pub enum Error {
     /// A setting that cannot work.
     #[error("{0}")]
     Options(String),
+    /// The system refused an operation.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Bytes that were on the disk are not what was written.
+    #[error(
+        "{} is damaged at byte {at}: {what}; restore the file from a backup, or move its folder away to go on without that data",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where the damage begins.
+        at: u64,
+        /// What was found.
+        what: &'static str,
+    },
+    /// The files were written by a newer version.
+    #[error("{} has format {found}, this version knows up to {known}; start the version that wrote it, or a newer one", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The newest format known here.
+        known: u32,
+    },
+    /// The folder was created with another number of partitions of the group log.
+    #[error(
+        "the data was created with offsets.topic.num.partitions={stored}, but {asked} is configured; set it to {stored}, or choose another folder"
+    )]
+    OffsetsPartitions {
+        /// What the folder has.
+        stored: i32,
+        /// What was asked for.
+        asked: i32,
+    },
+}
+
+impl Error {
+    fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    fn damaged(path: &Path, at: u64, what: &'static str) -> Self {
+        Self::Damaged {
+            path: path.to_owned(),
+            at,
+            what,
+        }
+    }
 }
 
 /// What becomes of a produce request.
@@ -223,6 +300,7 @@ pub struct Broker {
 /// What all requests share.
 struct Shared {
     options: BrokerOptions,
+    files: Arc<Files>,
     topics: RwLock<Topics>,
     groups: RwLock<BTreeMap<String, BTreeMap<String, String>>>,
     changing: Mutex<Changing>,
@@ -239,11 +317,15 @@ struct Changing {
     producer_ids_next: i64,
 }
 
+/// How many threads open partitions at start: enough to keep a disk busy.
+const LOADERS: usize = 4;
+
 /// How many producer ids one write to the journal reserves.
 const PRODUCER_IDS: i64 = 1000;
 
 impl Broker {
-    /// Opens the data plane: reads what is there and cuts what a crash left half written. Blocks.
+    /// Opens the data plane: reads what is there and cuts what a crash left half written. Blocks. Called within a tokio
+    /// runtime it also starts the upkeep there: retention, `flush.ms`, forgetting silent producers.
     ///
     /// # Errors
     /// See [`Error`]: each says what to do.
@@ -252,29 +334,75 @@ impl Broker {
         on_topics: OnTopics,
         on_group_configs: OnGroupConfigs,
     ) -> Result<Self, Error> {
-        if !(1..=PARTITIONS_MAX).contains(&i64::from(options.num_partitions)) {
-            return Err(Error::Options(format!(
-                "num.partitions={} must be within 1 to {PARTITIONS_MAX}",
-                options.num_partitions
-            )));
+        check_options(&options)?;
+        let (fs, dir) = match &options.storage {
+            Storage::Memory => (
+                Arc::new(MemoryFs::default()) as Arc<dyn Fs>,
+                PathBuf::from("/"),
+            ),
+            Storage::Dir(dir) => (RealFs::shared(), dir.clone()),
+            Storage::Fs(fs, dir) => (Arc::clone(fs), dir.clone()),
+        };
+        let mut journal = Journal::open(Arc::clone(&fs), &dir)?;
+        let offsets = journal
+            .facts()
+            .topics
+            .values()
+            .find(|topic| topic.internal && topic.name == OFFSETS_TOPIC);
+        match (
+            offsets.map(|topic| topic.partitions),
+            options.offsets_topic_partitions,
+        ) {
+            (Some(stored), asked) if stored != asked => {
+                return Err(Error::OffsetsPartitions { stored, asked });
+            }
+            (Some(_), _) => {}
+            // The group log's stand-in exists from the start, so that patterns match it.
+            (None, partitions) => {
+                let name = OFFSETS_TOPIC.into();
+                let summary = TopicSummary {
+                    name,
+                    id: random_id(),
+                    partitions,
+                    internal: true,
+                };
+                journal
+                    .write(&[Entry::topic(&summary, &BTreeMap::new())])
+                    .map_err(|refusal| {
+                        Error::io(
+                            "write the topic journal in",
+                            &dir,
+                            io::Error::other(refusal.message.unwrap_or_default()),
+                        )
+                    })?;
+            }
         }
+        let known: Vec<(Uuid, Known)> = journal
+            .facts()
+            .topics
+            .iter()
+            .map(|(id, topic)| (*id, topic.clone()))
+            .collect();
+        let groups = journal.facts().groups.clone();
+        let producer_ids_next = journal.facts().producer_ids_next;
         let shared = Shared {
+            files: Arc::new(Files::new(fs, dir, options.open_files_max)),
             topics: RwLock::default(),
-            groups: RwLock::default(),
+            groups: RwLock::new(groups),
             changing: Mutex::new(Changing {
-                journal: Journal::default(),
+                journal,
                 image: Arc::default(),
-                producer_ids_next: 0,
+                producer_ids_next,
             }),
             producer_ids: tokio::sync::Mutex::new(0..0),
             on_topics,
             on_group_configs,
             options,
         };
-        shared.found_offsets_topic();
-        Ok(Self {
-            shared: Arc::new(shared),
-        })
+        shared.load(known)?;
+        let shared = Arc::new(shared);
+        upkeep::start(&shared);
+        Ok(Self { shared })
     }
 
     /// All topics now, the internal one included.
@@ -305,43 +433,14 @@ impl Broker {
         )
     }
 
-    /// Makes everything durable and marks the folder as left in order, so that the next open need not check it.
+    /// Makes everything durable and notes how far each partition is, so that the next open reads little. Appends that come
+    /// later are kept too, but the next open must read them.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// [`Error::Io`] with the first partition that failed; the others are tried all the same.
     pub async fn close(&self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    /// Produce 3–13.
-    pub async fn produce(&self, request: ProduceRequest, version: i16) -> Produced {
-        let _ = (request, version);
-        Produced::Close
-    }
-
-    /// Fetch 4–18. Waits up to the request's `max_wait_ms` for its `min_bytes`.
-    pub async fn fetch(&self, request: FetchRequest, version: i16) -> FetchResponse {
-        let _ = (request, version);
-        FetchResponse::default()
-    }
-
-    /// ListOffsets 1–11.
-    pub async fn list_offsets(
-        &self,
-        request: ListOffsetsRequest,
-        version: i16,
-    ) -> ListOffsetsResponse {
-        let _ = (request, version);
-        ListOffsetsResponse::default()
-    }
-
-    /// OffsetForLeaderEpoch 2–4.
-    pub fn offset_for_leader_epoch(
-        &self,
-        request: OffsetForLeaderEpochRequest,
-    ) -> OffsetForLeaderEpochResponse {
-        let _ = request;
-        OffsetForLeaderEpochResponse::default()
+        let shared = Arc::clone(&self.shared);
+        self.change(move || shared.close()).await.unwrap_or(Ok(()))
     }
 
     /// Runs a change where it may block; it ends even if the caller goes away. `None`: it panicked.
@@ -359,9 +458,10 @@ impl Broker {
         }
         let shared = self.shared.clone();
         let reserve = move || shared.next_producer_ids(PRODUCER_IDS);
-        let first = self.change(reserve).await.unwrap_or_else(|| {
-            Err(kafka_protocol::error::ResponseError::UnknownServerError.into())
-        })?;
+        let first = self
+            .change(reserve)
+            .await
+            .unwrap_or_else(|| Err(ResponseError::UnknownServerError.into()))?;
         *reserved = first + 1..first + PRODUCER_IDS;
         Ok(first)
     }
@@ -389,41 +489,173 @@ impl Shared {
     }
 
     fn new_partition(&self, topic: Uuid, index: i32) -> Arc<Partition> {
-        Arc::new(Partition::new(topic, index))
+        Arc::new(Partition::new(Arc::clone(&self.files), topic, index))
     }
 
-    /// The group log's stand-in exists from the start, so that patterns match it.
-    fn found_offsets_topic(&self) {
-        let summary = TopicSummary {
-            name: OFFSETS_TOPIC.into(),
-            id: random_id(),
-            partitions: self.options.offsets_topic_partitions,
-            internal: true,
+    /// Opens the partitions of all known topics, a few at a time, and removes what a deletion left behind.
+    fn load(&self, known: Vec<(Uuid, Known)>) -> Result<(), Error> {
+        self.sweep(&known)?;
+        let now_ms = (self.options.clock)();
+        let mut starts = BTreeMap::new();
+        let mut topics = Vec::new();
+        for (id, topic) in known {
+            let Known {
+                name,
+                partitions,
+                internal,
+                configs,
+                ..
+            } = topic;
+            let summary = TopicSummary {
+                name: name.into(),
+                id,
+                partitions,
+                internal,
+            };
+            starts.insert(id, topic.starts);
+            topics.push(self.new_topic(summary, configs));
+        }
+        let all: Vec<(Uuid, i32, &Arc<Partition>)> = topics
+            .iter()
+            .filter(|topic| !topic.summary.internal)
+            .flat_map(|topic| {
+                topic
+                    .partitions
+                    .iter()
+                    .zip(0..)
+                    .map(|(partition, index)| (topic.id(), index, partition))
+            })
+            .collect();
+        let next = AtomicUsize::new(0);
+        let open_some = || {
+            while let Some((id, index, partition)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let start = starts.get(id).and_then(|starts| starts.get(index)).copied();
+                partition.load(start.unwrap_or(0), now_ms)?;
+            }
+            Ok(())
         };
-        let topic = Arc::new(self.new_topic(summary.clone(), BTreeMap::new()));
+        std::thread::scope(|scope| {
+            let helpers: Vec<_> = (1..LOADERS.min(all.len()))
+                .map(|_| scope.spawn(open_some))
+                .collect();
+            let own = open_some();
+            // A loader that panicked met a bug; the scope passes it on.
+            helpers
+                .into_iter()
+                .filter_map(|helper| helper.join().ok())
+                .fold(own, Result::and)
+        })?;
         let mut changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::make_mut(&mut changing.image).put(summary);
-        self.topics_mut().put(topic);
+        let image = Arc::make_mut(&mut changing.image);
+        let mut map = self.topics_mut();
+        for topic in topics {
+            image.put(topic.summary.clone());
+            map.put(Arc::new(topic));
+        }
+        Ok(())
+    }
+
+    /// Removes the folders of topics that are gone: a crash came between the deletion and this.
+    fn sweep(&self, known: &[(Uuid, Known)]) -> Result<(), Error> {
+        let dir = self.files.topics_dir();
+        let fs = self.files.fs();
+        let names = match fs.list(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other.map_err(|e| Error::io("list", &dir, e))?,
+        };
+        let known: hashbrown::HashSet<Uuid> = known.iter().map(|(id, _)| *id).collect();
+        for name in names {
+            if name.parse().is_ok_and(|id: Uuid| !known.contains(&id)) {
+                let path = dir.join(&name);
+                fs.remove_dir_all(&path)
+                    .map_err(|e| Error::io("remove", &path, e))?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets go of a deleted topic's files.
     fn forget(&self, topic: &Topic) {
-        let _ = topic;
+        topic
+            .partitions
+            .iter()
+            .for_each(|partition| partition.delete());
+        let dir = self.files.topic_dir(topic.id());
+        match self.files.fs().remove_dir_all(&dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(folder = %dir.display(), %error, "cannot remove a deleted topic's files; the next start tries again");
+            }
+            _ => {}
+        }
     }
 
-    /// Moves the start of a partition and gives it back, or the error code.
-    fn delete_records(&self, topic: &Topic, partition: i32, offset: i64) -> Result<i64, i16> {
-        let _ = (topic, partition, offset);
-        Ok(0)
+    /// Moves the start of a partition, durably, and gives it back, or the error code.
+    fn delete_records(&self, topic: &Topic, index: i32, offset: i64) -> Result<i64, i16> {
+        let partition = topic
+            .partition(index)
+            .ok_or(ResponseError::UnknownTopicOrPartition.code())?;
+        let start = partition
+            .check_start(offset)
+            .map_err(|error| error.code())?;
+        if start > partition.bounds().log_start {
+            self.write_start(topic.id(), index, start)
+                .map_err(|refusal| refusal.code)?;
+        }
+        Ok(partition.set_start(start))
+    }
+
+    fn close(&self) -> Result<(), Error> {
+        let topics: Vec<Arc<Topic>> = self.topics().iter().cloned().collect();
+        let mut first = Ok(());
+        for topic in topics {
+            for partition in &topic.partitions {
+                if let Err(error) = partition.close() {
+                    let failed = Err(Error::io("sync", &self.files.topic_dir(topic.id()), error));
+                    first = first.and(failed);
+                }
+            }
+        }
+        first
     }
 
     /// The folder's name, the bytes of its disk and those still free; −1 where nobody can tell.
     fn disk(&self) -> (String, i64, i64) {
-        match &self.options.storage {
-            Storage::Memory => ("memory".to_owned(), -1, -1),
-            Storage::Dir(dir) => (dir.display().to_string(), -1, -1),
+        let Storage::Dir(dir) = &self.options.storage else {
+            return ("memory".to_owned(), -1, -1);
+        };
+        let name = dir.display().to_string();
+        match rustix::fs::statvfs(dir) {
+            Ok(stat) => {
+                let bytes = |blocks: u64| {
+                    i64::try_from(blocks.saturating_mul(stat.f_frsize)).unwrap_or(i64::MAX)
+                };
+                (name, bytes(stat.f_blocks), bytes(stat.f_bavail))
+            }
+            Err(_) => (name, -1, -1),
         }
     }
+}
+
+fn check_options(options: &BrokerOptions) -> Result<(), Error> {
+    for (name, value) in [
+        ("num.partitions", options.num_partitions),
+        (
+            "offsets.topic.num.partitions",
+            options.offsets_topic_partitions,
+        ),
+    ] {
+        if !(1..=PARTITIONS_MAX).contains(&i64::from(value)) {
+            return Err(Error::Options(format!(
+                "{name}={value} must be within 1 to {PARTITIONS_MAX}"
+            )));
+        }
+    }
+    for (name, value) in &options.topic_defaults {
+        let key = config_keys::find(name)
+            .ok_or_else(|| Error::Options(format!("{name} is no topic config")))?;
+        key.check(value).map_err(Error::Options)?;
+    }
+    Ok(())
 }
 
 /// A version 4 UUID, never nil, whose base64 form does not begin with `-` (Kafka's tools would take it for an option).
