@@ -12,6 +12,7 @@ mod offsets;
 pub mod pattern;
 mod reconcile;
 pub mod record;
+pub(crate) mod refusal;
 pub mod request;
 mod state;
 pub mod stats;

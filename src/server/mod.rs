@@ -21,7 +21,6 @@ pub mod metrics;
 mod observer;
 mod quiet;
 mod readiness;
-mod refusal;
 mod route;
 mod shard;
 mod start;

@@ -28,7 +28,7 @@ use super::hop::ReplyTo;
 use super::ledger::{self, Ledger};
 use super::metrics::Metrics;
 use super::readiness::Readiness;
-use super::refusal::{Parkable, refuse, revoke};
+use crate::group::refusal::{Parkable, refuse, revoke};
 use crate::group::request::{ErrorCode, Reply, Request, RequestId};
 use crate::group::types::{GroupId, Millis, Topics, TopicsChange};
 use crate::group::{Actions, After, Census, Coordinator, GroupConfig, Stats};

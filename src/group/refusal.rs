@@ -1,11 +1,11 @@
 //! What a request is told when its shard cannot take it: Kafka's translation of storage and ownership failures.
 
-use crate::group::request::{
+use super::request::{
     ConsumerDescribeReply, ConsumerHeartbeatReply, DescribeReply, ErrorCode, JoinReply, LeaveReply,
     ListReply, OffsetCommitReply, OffsetDeleteReply, OffsetFetchReply, Reply, Request, SyncReply,
     TopicErrors,
 };
-use crate::group::types::{GroupId, MemberId};
+use super::types::{GroupId, MemberId};
 
 /// The answer to a request that was not handed to its coordinator.
 pub(crate) fn refuse(request: &Request, error: ErrorCode) -> Reply {
@@ -182,8 +182,8 @@ fn why(error: ErrorCode) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::request::Heartbeat;
-    use crate::group::types::TopicRef;
+    use super::request::Heartbeat;
+    use super::types::TopicRef;
 
     #[test]
     fn a_heartbeat_is_fine_while_its_shard_is_loaded_and_refused_when_it_fails() {
