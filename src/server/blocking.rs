@@ -5,12 +5,13 @@ use std::thread::JoinHandle;
 
 use tokio::sync::oneshot;
 
-use super::{Address, Builder, Error, Server};
+use super::{Address, Builder, Error, Observer, Server};
 
 /// A running server that brings its own threads. Dropping it stops it in good order.
 #[derive(Debug)]
 pub struct BlockingServer {
     addresses: Vec<Address>,
+    observer: Observer,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<Result<(), Error>>>,
 }
@@ -23,12 +24,13 @@ impl BlockingServer {
             .name("convoke-server".to_owned())
             .spawn(move || serve(builder, &started, stopped))
             .map_err(Error::Threads)?;
-        let addresses = match start.recv() {
-            Ok(addresses) => addresses?,
+        let (addresses, observer) = match start.recv() {
+            Ok(started) => started?,
             Err(_) => return Err(Error::Ended("its thread panicked".to_owned())),
         };
         Ok(Self {
             addresses,
+            observer,
             stop: Some(stop),
             thread: Some(thread),
         })
@@ -47,6 +49,12 @@ impl BlockingServer {
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// Looks into the running server; outlives it harmlessly.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        self.observer.clone()
     }
 
     /// Stops in good order and waits for it.
@@ -80,7 +88,7 @@ impl Drop for BlockingServer {
 
 fn serve(
     builder: Builder,
-    started: &mpsc::Sender<Result<Vec<Address>, Error>>,
+    started: &mpsc::Sender<Result<(Vec<Address>, Observer), Error>>,
     stopped: oneshot::Receiver<()>,
 ) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -105,7 +113,7 @@ fn serve(
         };
         tokio::select! {
             () = server.ready() => {
-                let _ = started.send(Ok(server.addresses().to_vec()));
+                let _ = started.send(Ok((server.addresses().to_vec(), server.observer())));
             }
             why = server.failed() => {
                 let _ = started.send(Err(Error::Ended(why)));

@@ -14,6 +14,7 @@ mod frames;
 mod gate;
 mod hop;
 mod housekeeping;
+mod knobs;
 mod ledger;
 mod listen;
 mod load;

@@ -2,7 +2,6 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +9,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::budget::Budget;
 use super::clock::Clock;
-use super::gate::{Gate, Limits, Patience};
-use super::housekeeping;
+use super::gate::Gate;
 use super::listen::{self, Listening};
 use super::load::{self, Waiting};
 use super::metrics::Metrics;
@@ -22,9 +20,9 @@ use super::shard::{Mailbox, Setup, Shard};
 use super::store::{Opening, Store};
 use super::topics::Announcer;
 use super::{Address, Error, House, Server};
-use crate::broker::{self, Broker, BrokerOptions};
+use super::{housekeeping, knobs};
+use crate::broker::{self, Broker};
 use crate::config::Config;
-use crate::group::GroupConfig;
 use crate::log::Identity;
 
 /// Differs from call to call and from start to start, so that no member id is handed out twice.
@@ -57,7 +55,7 @@ pub(crate) async fn start(config: Config) -> Result<Server, Error> {
         waiting.push(Waiting { partition, sender });
         let setup = Setup {
             partition,
-            config: group_config(&config),
+            config: knobs::group(&config),
             topics: announcer.newest(),
             patience_ms: i64::from(config.offsets_commit_timeout_ms),
             clock: clock.clone(),
@@ -71,13 +69,17 @@ pub(crate) async fn start(config: Config) -> Result<Server, Error> {
     load::begin(
         opening,
         waiting,
-        group_config(&config),
+        knobs::group(&config),
         announcer.newest(),
         &readiness,
         &store,
     );
 
-    let gate = Gate::new(clock.clone(), patience(&config), limits(&config));
+    let gate = Gate::new(
+        clock.clone(),
+        knobs::patience(&config),
+        knobs::limits(&config),
+    );
     let house = house(
         &config, &identity, gate, mailboxes, broker, &metrics, &readiness,
     );
@@ -155,64 +157,23 @@ async fn open_broker(
     announcer: &Arc<Announcer>,
 ) -> Result<Broker, Error> {
     let told = clock.clone();
-    let options = BrokerOptions {
-        node_id: opening.identity().node_id,
-        cluster_id: opening.identity().cluster_id.clone(),
-        rack: config.broker_rack.clone(),
-        offsets_topic_partitions: config.offsets_topic_num_partitions,
-        num_partitions: config.num_partitions,
-        auto_create_topics: config.auto_create_topics_enable,
-        retention_check_interval_ms: u64::try_from(config.log_retention_check_interval_ms)
-            .unwrap_or(300_000),
-        producer_id_expiration_ms: i64::from(config.producer_id_expiration_ms),
-        fetch_bytes_max: usize::try_from(config.fetch_max_bytes).unwrap_or(usize::MAX),
-        clock: Arc::new(move || told.now().0),
-        ..BrokerOptions::default()
-    };
+    let options = knobs::broker(
+        config,
+        opening.identity(),
+        opening.topics_dir(),
+        Arc::new(move || told.now().0),
+    );
     let announcer = announcer.clone();
     let opened = tokio::task::spawn_blocking(move || {
         Broker::open(
             options,
             Box::new(move |change: broker::TopicsChange| announcer.announce(&change)),
+            // The core takes no settings per group before it has consumer groups.
             Box::new(|_change| {}),
         )
     });
     match opened.await {
         Ok(broker) => Ok(broker?),
         Err(panicked) => Err(Error::Ended(panicked.to_string())),
-    }
-}
-
-fn group_config(config: &Config) -> GroupConfig {
-    let size = |value: i32| usize::try_from(value).unwrap_or(usize::MAX);
-    GroupConfig {
-        session_timeout_ms: config.group_min_session_timeout_ms
-            ..=config.group_max_session_timeout_ms,
-        initial_rebalance_delay_ms: i64::from(config.group_initial_rebalance_delay_ms),
-        max_size: size(config.group_max_size),
-        offset_metadata_max_units: size(config.offset_metadata_max_bytes),
-        offsets_retention_ms: i64::from(config.offsets_retention_minutes) * 60_000,
-        offsets_retention_check_interval_ms: config.offsets_retention_check_interval_ms,
-    }
-}
-
-fn patience(config: &Config) -> Patience {
-    let ms = |value: i64| u64::try_from(value).unwrap_or(0);
-    Patience {
-        idle_ms: u64::try_from(config.connections_max_idle_ms).ok(),
-        receive_ms: ms(config.request_receive_timeout_ms),
-        send_ms: ms(config.response_send_timeout_ms),
-    }
-}
-
-fn limits(config: &Config) -> Limits {
-    let count = |value: i32| usize::try_from(value).unwrap_or(0);
-    let overrides = config.max_connections_per_ip_overrides.iter();
-    Limits {
-        total: count(config.max_connections),
-        per_ip: count(config.max_connections_per_ip),
-        per_ip_overrides: overrides
-            .filter_map(|(host, limit)| Some((host.parse::<IpAddr>().ok()?, count(*limit))))
-            .collect(),
     }
 }

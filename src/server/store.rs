@@ -1,5 +1,6 @@
 //! The data folder and the group log in it, from opening to closing.
 
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -51,6 +52,14 @@ impl Opening {
         match self {
             Self::Memory(identity) => identity,
             Self::Disk(folder, _) => folder.identity(),
+        }
+    }
+
+    /// Where topic data goes; `None` for memory.
+    pub(crate) fn topics_dir(&self) -> Option<PathBuf> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Disk(folder, _) => Some(folder.topics_dir()),
         }
     }
 }

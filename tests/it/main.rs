@@ -2,3 +2,5 @@
 
 mod cases;
 mod docs;
+mod layers;
+mod server;

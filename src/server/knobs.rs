@@ -1,0 +1,199 @@
+//! From the settings to what each room is told of them.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use super::gate::{Limits, Patience};
+use crate::broker::{
+    BrokerConfig, BrokerOptions, Clock, ConfigKind, GroupConfigKey, Storage, topic_config_keys,
+};
+use crate::config::{Config, KEYS, Kind};
+use crate::group::GroupConfig;
+use crate::log::Identity;
+
+fn size(value: i32) -> usize {
+    usize::try_from(value).unwrap_or(0)
+}
+
+/// What coordinators are told.
+pub(super) fn group(config: &Config) -> GroupConfig {
+    GroupConfig {
+        session_timeout_ms: config.group_min_session_timeout_ms
+            ..=config.group_max_session_timeout_ms,
+        initial_rebalance_delay_ms: i64::from(config.group_initial_rebalance_delay_ms),
+        max_size: size(config.group_max_size),
+        offset_metadata_max_units: size(config.offset_metadata_max_bytes),
+        offsets_retention_ms: i64::from(config.offsets_retention_minutes) * 60_000,
+        offsets_retention_check_interval_ms: config.offsets_retention_check_interval_ms,
+    }
+}
+
+/// How long connections may take.
+pub(super) fn patience(config: &Config) -> Patience {
+    let ms = |value: i64| u64::try_from(value).unwrap_or(0);
+    Patience {
+        // Negative: for ever.
+        idle_ms: u64::try_from(config.connections_max_idle_ms).ok(),
+        receive_ms: ms(config.request_receive_timeout_ms),
+        send_ms: ms(config.response_send_timeout_ms),
+    }
+}
+
+/// How many connections there may be.
+pub(super) fn limits(config: &Config) -> Limits {
+    let overrides = config.max_connections_per_ip_overrides.iter();
+    Limits {
+        total: size(config.max_connections),
+        per_ip: size(config.max_connections_per_ip),
+        per_ip_overrides: overrides
+            .filter_map(|(host, limit)| Some((host.parse::<IpAddr>().ok()?, size(*limit))))
+            .collect(),
+    }
+}
+
+/// What the data plane is told. `topics_dir`: where its files go; `None` for memory.
+pub(super) fn broker(
+    config: &Config,
+    identity: &Identity,
+    topics_dir: Option<PathBuf>,
+    clock: Clock,
+) -> BrokerOptions {
+    let retention_check_ms = config.log_retention_check_interval_ms;
+    BrokerOptions {
+        storage: topics_dir.map_or(Storage::Memory, Storage::Dir),
+        node_id: identity.node_id,
+        cluster_id: identity.cluster_id.clone(),
+        rack: config.broker_rack.clone(),
+        offsets_topic_partitions: config.offsets_topic_num_partitions,
+        num_partitions: config.num_partitions,
+        auto_create_topics: config.auto_create_topics_enable,
+        topic_defaults: topic_defaults(config),
+        broker_configs: broker_configs(config),
+        group_configs: group_configs(config),
+        retention_check_interval_ms: u64::try_from(retention_check_ms).unwrap_or(300_000),
+        producer_id_expiration_ms: i64::from(config.producer_id_expiration_ms),
+        fetch_bytes_max: size(config.fetch_max_bytes),
+        clock,
+        ..BrokerOptions::default()
+    }
+}
+
+/// Defaults of topics that differ from Kafka's, by the topic's key.
+fn topic_defaults(config: &Config) -> BTreeMap<String, String> {
+    let mut defaults = BTreeMap::new();
+    for key in topic_config_keys() {
+        let value = match key.name {
+            // Kafka lets three keys of different units stand behind these.
+            "retention.ms" => Some(config.retention_ms().to_string()),
+            "segment.ms" => Some(config.roll_ms().to_string()),
+            _ => key.broker_key.and_then(|name| config.value(name)),
+        };
+        if let Some(value) = value.filter(|value| value != key.default) {
+            defaults.insert(key.name.to_owned(), value);
+        }
+    }
+    defaults
+}
+
+fn kind(kind: Kind) -> ConfigKind {
+    match kind {
+        Kind::Boolean => ConfigKind::Boolean,
+        Kind::String => ConfigKind::String,
+        Kind::Int => ConfigKind::Int,
+        Kind::Long => ConfigKind::Long,
+        Kind::List => ConfigKind::List,
+    }
+}
+
+fn broker_configs(config: &Config) -> Vec<BrokerConfig> {
+    let shown = KEYS.iter().map(|key| {
+        let value = config.value(key.name).unwrap_or_default();
+        BrokerConfig {
+            name: key.name.to_owned(),
+            is_default: value == key.default,
+            // Empty stands for "not set".
+            value: Some(value).filter(|value| !value.is_empty()),
+            kind: kind(key.kind),
+            sensitive: false,
+            doc: key.about().to_owned(),
+        }
+    });
+    shown.collect()
+}
+
+/// What may be set per group: the consumer protocol's timings.
+fn group_configs(config: &Config) -> Vec<GroupConfigKey> {
+    let int =
+        |name: &str, default: i32, range: (i32, i32), broker: &str, doc: &str| GroupConfigKey {
+            name: name.to_owned(),
+            kind: ConfigKind::Int,
+            default: default.to_string(),
+            min: i64::from(range.0),
+            max: i64::from(range.1),
+            broker_key: Some(broker.to_owned()),
+            exceeds: None,
+            doc: doc.to_owned(),
+        };
+    let mut session = int(
+        "consumer.session.timeout.ms",
+        config.group_consumer_session_timeout_ms,
+        (
+            config.group_consumer_min_session_timeout_ms,
+            config.group_consumer_max_session_timeout_ms,
+        ),
+        "group.consumer.session.timeout.ms",
+        "Milliseconds without a heartbeat after which a member is gone.",
+    );
+    session.exceeds = Some("consumer.heartbeat.interval.ms".to_owned());
+    vec![
+        session,
+        int(
+            "consumer.heartbeat.interval.ms",
+            config.group_consumer_heartbeat_interval_ms,
+            (
+                config.group_consumer_min_heartbeat_interval_ms,
+                config.group_consumer_max_heartbeat_interval_ms,
+            ),
+            "group.consumer.heartbeat.interval.ms",
+            "Milliseconds between the heartbeats of a member.",
+        ),
+        int(
+            "consumer.assignment.interval.ms",
+            config.group_consumer_assignment_interval_ms,
+            (
+                config.group_consumer_min_assignment_interval_ms,
+                config.group_consumer_max_assignment_interval_ms,
+            ),
+            "group.consumer.assignment.interval.ms",
+            "Least milliseconds from one target assignment to the next.",
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topics_inherit_only_what_differs_from_kafka() {
+        assert_eq!(topic_defaults(&Config::default()), BTreeMap::new());
+        let config = Config {
+            log_retention_hours: 1,
+            ..Config::default()
+        };
+        let defaults = topic_defaults(&config);
+        assert_eq!(
+            defaults.get("retention.ms").map(String::as_str),
+            Some("3600000")
+        );
+        assert_eq!(defaults.len(), 1);
+    }
+
+    #[test]
+    fn every_setting_is_shown_as_a_broker_config() {
+        let shown = broker_configs(&Config::default());
+        assert_eq!(shown.len(), KEYS.len());
+        assert!(shown.iter().all(|config| config.is_default), "{shown:?}");
+    }
+}
