@@ -87,7 +87,7 @@ impl Broker {
     /// OffsetForLeaderEpoch 2–4.
     pub fn offset_for_leader_epoch(
         &self,
-        request: &OffsetForLeaderEpochRequest,
+        request: OffsetForLeaderEpochRequest,
     ) -> OffsetForLeaderEpochResponse {
         let map = self.shared.topics();
         let mut topics = Vec::with_capacity(request.topics.len());
