@@ -5,6 +5,8 @@ pub mod admin;
 #[cfg(feature = "server")]
 pub mod broker;
 #[cfg(feature = "server")]
+pub mod cli;
+#[cfg(feature = "server")]
 pub mod client;
 #[cfg(feature = "server")]
 pub mod config;

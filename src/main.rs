@@ -1,3 +1,7 @@
 //! The `convoke` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    convoke::cli::run()
+}

@@ -166,6 +166,25 @@ impl Loader {
         Ok(())
     }
 
+    /// The names of the listeners as they are set so far, those of controllers left out.
+    pub fn listener_names(&self) -> Vec<String> {
+        let controllers = &self.config.controller_listener_names;
+        let served = |name: &String| {
+            !controllers
+                .iter()
+                .any(|other| other.eq_ignore_ascii_case(name))
+        };
+        let mut names: Vec<_> = self
+            .config
+            .listeners
+            .iter()
+            .map(|l| l.name.clone())
+            .collect();
+        names.retain(served);
+        names.dedup();
+        names
+    }
+
     /// Takes `KEY=VALUE`.
     ///
     /// # Errors
