@@ -16,10 +16,12 @@ macro_rules! world {
     };
 }
 
+mod admin;
 mod group;
 mod member;
 mod offsets;
 mod rebalance;
+mod robust;
 mod statics;
 mod words;
 mod world;

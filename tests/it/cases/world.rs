@@ -12,10 +12,13 @@
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
+use convoke::Server;
 use convoke::client::{Client, Options};
+use convoke::config::{Config, Loader};
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::list_groups_response::ListedGroup;
@@ -23,6 +26,7 @@ use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::{
     CreateTopicsRequest, DeleteTopicsRequest, ListGroupsRequest, MetadataRequest, TopicName,
 };
+use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use uuid::Uuid;
@@ -49,33 +53,85 @@ pub(crate) async fn within<F: Future>(what: impl Debug, event: F) -> F::Output {
 
 /// A server, and the names a test uses on it.
 pub(crate) struct World {
-    bootstrap: String,
+    host: Host,
     run: String,
     count: AtomicU32,
+}
+
+/// Who runs the server.
+enum Host {
+    /// Somebody else, at this address.
+    Other(String),
+    /// This test. `None` only while it is down.
+    Here {
+        server: Option<Server>,
+        config: Config,
+        /// Where its data lies, if it keeps any; removed in the end.
+        _folder: Option<TempDir>,
+    },
 }
 
 impl World {
     /// A server with these settings that forgets everything when it ends. `None`: the named server cannot be used.
     pub(crate) async fn start(settings: &[(&str, &str)]) -> Option<Self> {
-        let world = Self::at(foreign(settings)?);
-        world.available().await;
-        Some(world)
+        if let Ok(bootstrap) = std::env::var("CONVOKE_TEST_BOOTSTRAP") {
+            return Self::of_another(bootstrap, settings).await;
+        }
+        let memory = [("convoke.storage", "memory"), ("convoke.log.sync", "none")];
+        Some(Self::here(&[&memory, settings].concat(), None).await)
     }
 
     /// A server with these settings that can be killed and started again on what it stored.
     pub(crate) async fn durable(settings: &[(&str, &str)]) -> Option<Self> {
-        std::env::var_os("CONVOKE_TEST_RESTART")?;
-        let world = Self::at(foreign(settings)?);
+        if let Ok(bootstrap) = std::env::var("CONVOKE_TEST_BOOTSTRAP") {
+            std::env::var_os("CONVOKE_TEST_RESTART")?;
+            return Self::of_another(bootstrap, settings).await;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().to_str().unwrap().to_owned();
+        let settings = [&[("convoke.data.dir", &*data)], settings].concat();
+        Some(Self::here(&settings, Some(folder)).await)
+    }
+
+    async fn of_another(bootstrap: String, settings: &[(&str, &str)]) -> Option<Self> {
+        let has = std::env::var("CONVOKE_TEST_SETTINGS").unwrap_or_default();
+        let wants: Vec<_> = settings
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        if has != wants.join(",") {
+            return None;
+        }
+        let world = Self::at(Host::Other(bootstrap));
         world.available().await;
         Some(world)
     }
 
-    fn at(bootstrap: String) -> Self {
+    async fn here(settings: &[(&str, &str)], folder: Option<TempDir>) -> Self {
+        let mut loader = Loader::new();
+        let own = [
+            ("listeners", "PLAINTEXT://127.0.0.1:0"),
+            ("convoke.http.listen", "off"),
+        ];
+        for (key, value) in own.iter().chain(&PLAIN).chain(settings) {
+            loader.set(&format!("{key}={value}")).unwrap();
+        }
+        let config = loader.finish().unwrap().0;
+        let server = start(&config).await.unwrap();
+        server.ready().await;
+        Self::at(Host::Here {
+            server: Some(server),
+            config,
+            _folder: folder,
+        })
+    }
+
+    fn at(host: Host) -> Self {
         static RUN: AtomicU32 = AtomicU32::new(0);
         let start = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis();
         let run = format!("{start:x}-{}", RUN.fetch_add(1, Ordering::Relaxed));
         Self {
-            bootstrap,
+            host,
             run,
             count: AtomicU32::new(0),
         }
@@ -83,22 +139,61 @@ impl World {
 
     /// Whether the server is ours: some outcomes are better than Kafka's.
     pub(crate) fn is_ours(&self) -> bool {
-        std::env::var_os("CONVOKE_TEST_BOOTSTRAP").is_none()
+        matches!(self.host, Host::Here { .. })
     }
 
     /// Where it listens.
-    pub(crate) fn bootstrap(&self) -> &str {
-        &self.bootstrap
+    pub(crate) fn bootstrap(&self) -> String {
+        match &self.host {
+            Host::Other(bootstrap) => bootstrap.clone(),
+            Host::Here { server, .. } => server.as_ref().unwrap().bootstrap(),
+        }
+    }
+
+    /// Where its two listeners listen.
+    pub(crate) fn listeners(&self) -> [String; 2] {
+        match &self.host {
+            Host::Other(bootstrap) => [bootstrap.clone(), bootstrap.clone()],
+            Host::Here { server, .. } => {
+                let addresses = server.as_ref().unwrap().addresses();
+                [
+                    addresses[0].advertised.clone(),
+                    addresses[1].advertised.clone(),
+                ]
+            }
+        }
+    }
+
+    /// Tries to start a second server of ours on the same data; gives the reason why it cannot.
+    pub(crate) async fn another_on_the_same_folder(&self) -> String {
+        match &self.host {
+            Host::Other(_) => panic!("not ours"),
+            Host::Here { config, .. } => start(config).await.unwrap_err().to_string(),
+        }
     }
 
     /// Kills it and starts it again on what it stored.
     pub(crate) async fn restart(&mut self) {
-        let command = std::env::var("CONVOKE_TEST_RESTART").unwrap();
-        let status = std::process::Command::new("sh")
-            .args(["-c", &command])
-            .status()
-            .unwrap();
-        assert!(status.success(), "{command}");
+        match &mut self.host {
+            Host::Other(_) => {
+                let command = std::env::var("CONVOKE_TEST_RESTART").unwrap();
+                let status = Command::new("sh").args(["-c", &command]).status().unwrap();
+                assert!(status.success(), "{command}");
+            }
+            Host::Here { server, config, .. } => {
+                drop(server.take());
+                *server = Some(start_again(config).await);
+            }
+        }
+        self.available().await;
+    }
+
+    /// Stops it in good order and starts it again on what it stored.
+    pub(crate) async fn stop_and_start(&mut self) {
+        if let Host::Here { server, config, .. } = &mut self.host {
+            server.take().unwrap().stop().await.unwrap();
+            *server = Some(start_again(config).await);
+        }
         self.available().await;
     }
 
@@ -123,6 +218,13 @@ impl World {
         self.connect_as("cases").await
     }
 
+    /// A new connection to one of [`listeners`](Self::listeners).
+    pub(crate) async fn connect_at(&self, address: &str) -> Client {
+        within("a connection", Client::connect(address))
+            .await
+            .unwrap()
+    }
+
     /// A new connection of this client.
     pub(crate) async fn connect_as(&self, client_id: &str) -> Client {
         let options = Options {
@@ -131,7 +233,7 @@ impl World {
         };
         within(
             "a connection",
-            Client::connect_with(&self.bootstrap, options),
+            Client::connect_with(self.bootstrap(), options),
         )
         .await
         .unwrap()
@@ -147,7 +249,7 @@ impl World {
 
     /// Opens a connection and waits until the server closes it for being idle.
     pub(crate) async fn idle_connection_closes(&self) {
-        let mut stream = TcpStream::connect(&self.bootstrap).await.unwrap();
+        let mut stream = TcpStream::connect(self.bootstrap()).await.unwrap();
         let read = within("an idle connection to close", stream.read(&mut [0])).await;
         assert_eq!(read.unwrap(), 0);
     }
@@ -187,15 +289,25 @@ impl World {
         let request = CreateTopicsRequest::default()
             .with_timeout_ms(30_000)
             .with_topics(vec![topic]);
-        let reply = within("a topic", self.connect().await.send(&request))
-            .await
-            .unwrap();
-        assert_eq!(
-            reply.topics[0].error_code, 0,
-            "{:?}",
-            reply.topics[0].error_message
-        );
-        reply.topics[0].topic_id
+        let client = self.connect().await;
+        let reply = within("a topic", client.send(&request)).await.unwrap();
+        let created = &reply.topics[0];
+        assert_eq!(created.error_code, 0, "{:?}", created.error_message);
+        self.until_topic(name, true).await;
+        created.topic_id
+    }
+
+    /// Waits until the topic is known, or is not: Kafka answers before its broker has heard of it.
+    async fn until_topic(&self, name: &str, is_there: bool) {
+        let topic = MetadataRequestTopic::default().with_name(Some(TopicName(s(name))));
+        let request = MetadataRequest::default()
+            .with_topics(Some(vec![topic]))
+            .with_allow_auto_topic_creation(false);
+        let client = self.connect().await;
+        within(name, async {
+            while (client.send(&request).await.unwrap().topics[0].error_code == 0) != is_there {}
+        })
+        .await;
     }
 
     /// Deletes a topic.
@@ -208,6 +320,7 @@ impl World {
             .await
             .unwrap();
         assert_eq!(reply.responses[0].error_code, 0);
+        self.until_topic(name, false).await;
     }
 
     /// ListGroups in this version: the groups of this test, by id.
@@ -234,13 +347,20 @@ impl World {
     }
 }
 
-/// The named server, if it can play a case with these settings.
-fn foreign(settings: &[(&str, &str)]) -> Option<String> {
-    let bootstrap = std::env::var("CONVOKE_TEST_BOOTSTRAP").ok()?;
-    let has = std::env::var("CONVOKE_TEST_SETTINGS").unwrap_or_default();
-    let wants: Vec<_> = settings
-        .iter()
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
-    (has == wants.join(",")).then_some(bootstrap)
+async fn start(config: &Config) -> Result<Server, convoke::server::Error> {
+    within("a server", Server::builder().config(config.clone()).start()).await
+}
+
+/// Starts on a folder that the killed server may still be letting go of.
+async fn start_again(config: &Config) -> Server {
+    within("the data folder", async {
+        loop {
+            match start(config).await {
+                Ok(server) => return server,
+                Err(convoke::server::Error::Log(_)) => tokio::task::yield_now().await,
+                Err(e) => panic!("{e}"),
+            }
+        }
+    })
+    .await
 }
