@@ -17,6 +17,7 @@ macro_rules! world {
 }
 
 mod admin;
+mod core;
 mod group;
 mod member;
 mod offsets;

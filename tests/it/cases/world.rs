@@ -168,7 +168,7 @@ impl World {
     pub(crate) async fn another_on_the_same_folder(&self) -> String {
         match &self.host {
             Host::Other(_) => panic!("not ours"),
-            Host::Here { config, .. } => start(config).await.unwrap_err().to_string(),
+            Host::Here { config, .. } => start(config).await.err().unwrap().to_string(),
         }
     }
 
