@@ -181,9 +181,9 @@ fn why(error: ErrorCode) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::super::request::Heartbeat;
     use super::super::types::TopicRef;
+    use super::*;
 
     #[test]
     fn a_heartbeat_is_fine_while_its_shard_is_loaded_and_refused_when_it_fails() {

@@ -24,20 +24,21 @@ use super::{housekeeping, knobs};
 use crate::broker::{self, Broker};
 use crate::config::Config;
 use crate::log::Identity;
+use crate::log::fs::Fs;
 
 /// Differs from call to call and from start to start, so that no member id is handed out twice.
 pub(crate) fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Starts a server.
-pub(crate) async fn start(config: Config) -> Result<Server, Error> {
+/// Starts a server whose group log lies in this file system.
+pub(crate) async fn start(config: Config, fs: Arc<dyn Fs>) -> Result<Server, Error> {
     config.check()?;
     let endpoints = config.endpoints()?;
     let clock = Arc::new(Clock::start());
     let metrics = Arc::new(Metrics::new());
     let shard_count = u16::try_from(config.offsets_topic_num_partitions).unwrap_or(50);
-    let opening = Opening::open(&config, shard_count, &metrics).await?;
+    let opening = Opening::open(&config, fs, shard_count, &metrics).await?;
     let backlog = u32::try_from(config.socket_listen_backlog_size).unwrap_or(128);
     let listening = listen::bind_all(&endpoints, backlog).await?;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Error;
 use super::metrics::Metrics;
 use crate::config::{Config, LogSync, Storage};
-use crate::log::fs::RealFs;
+use crate::log::fs::Fs;
 use crate::log::{
     self, Folder, FolderOptions, GroupLog, Identity, LogOptions, Recovery, SyncMode, SyncSample,
 };
@@ -25,6 +25,7 @@ impl Opening {
     /// Takes the data folder. Quick: what is in it is read later.
     pub(crate) async fn open(
         config: &Config,
+        fs: Arc<dyn Fs>,
         shard_count: u16,
         metrics: &Arc<Metrics>,
     ) -> Result<Self, Error> {
@@ -37,7 +38,7 @@ impl Opening {
         };
         let (path, log_options) = (config.data_dir.clone(), log_options(config, metrics));
         let opened = tokio::task::spawn_blocking(move || {
-            let folder = Arc::new(Folder::open(RealFs::shared(), &path, options)?);
+            let folder = Arc::new(Folder::open(fs, &path, options)?);
             let recovery = Recovery::open(folder.clone(), log_options)?;
             Ok::<_, log::Error>(Self::Disk(folder, Box::new(recovery)))
         });
