@@ -1,0 +1,317 @@
+//! The real binary: arguments, banner, HTTP, signals, exit codes.
+#![cfg(unix)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
+
+/// `convoke serve` in the background. Killed when the test ends before it does.
+struct Running {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    banner: String,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn convoke(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_convoke"));
+    command.args(args).env_remove("RUST_LOG");
+    command
+}
+
+/// Ends by itself, with an error.
+fn refused(args: &[&str]) -> (Option<i32>, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = convoke(args).output().unwrap();
+    assert!(stdout.is_empty(), "{}", String::from_utf8_lossy(&stdout));
+    (status.code(), String::from_utf8(stderr).unwrap())
+}
+
+impl Running {
+    fn start(args: &[&str]) -> Self {
+        let ports = ["serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+        let mut child = convoke(&ports)
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut banner = String::new();
+        while !banner.contains("bootstrap.servers=") {
+            let read = stdout.read_line(&mut banner).unwrap();
+            assert_ne!(read, 0, "the server ended after\n{banner}");
+        }
+        Self {
+            child,
+            stdout,
+            banner,
+        }
+    }
+
+    /// What stands between two texts of the banner.
+    fn between(&self, before: &str, after: &str) -> String {
+        let (_, rest) = self
+            .banner
+            .split_once(before)
+            .unwrap_or_else(|| panic!("{}", self.banner));
+        rest.split_once(after)
+            .unwrap_or_else(|| panic!("{}", self.banner))
+            .0
+            .to_owned()
+    }
+
+    fn bootstrap(&self) -> String {
+        self.between("bootstrap.servers=", "\n")
+    }
+
+    /// Status line and body.
+    fn get(&self, path: &str) -> (String, String) {
+        let mut socket = TcpStream::connect(self.between("http://", "/")).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.lines().next().unwrap().to_owned(), body.to_owned())
+    }
+
+    fn until_ready(&self) {
+        while !self.get("/readyz").0.contains(" 200 ") {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Exit code and what was logged.
+    fn terminate(mut self) -> (Option<i32>, String) {
+        let pid = self.child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).unwrap();
+        let mut log = String::new();
+        self.child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut log)
+            .unwrap();
+        (self.child.wait().unwrap().code(), log)
+    }
+}
+
+/// ApiVersions, version 0; the reply begins with the correlation id.
+fn is_kafka(address: &str) -> bool {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    socket
+        .write_all(&[0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 7, 255, 255])
+        .unwrap();
+    let mut reply = [0; 10];
+    socket.read_exact(&mut reply).unwrap();
+    reply[4..] == [0, 0, 0, 7, 0, 0]
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn the_banner_names_real_ports_and_sigterm_ends_with_0() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Running::start(&["--data", text(folder.path())]);
+    let bootstrap = server.bootstrap();
+    assert!(!bootstrap.ends_with(":0"), "{}", server.banner);
+    assert!(is_kafka(&bootstrap));
+    let told = format!("PLAINTEXT://{bootstrap}, clients dial {bootstrap}\n");
+    assert!(server.banner.contains(&told), "{}", server.banner);
+    assert!(
+        server
+            .banner
+            .contains("(group log synced before every reply)"),
+        "{}",
+        server.banner
+    );
+    server.until_ready();
+    let (code, log) = server.terminate();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("everything acknowledged is stored"), "{log}");
+    assert!(!log.contains("WARN"), "{log}");
+}
+
+#[test]
+fn each_listener_has_its_line_and_an_open_one_a_warning() {
+    let server = Running::start(&[
+        "--memory",
+        "--listen",
+        "OUTSIDE://0.0.0.0:0",
+        "--advertise",
+        "OUTSIDE://kafka.example",
+        "--log-format",
+        "json",
+    ]);
+    let inside = server.bootstrap();
+    assert!(is_kafka(&inside));
+    let outside = server.between("OUTSIDE://0.0.0.0:", ",");
+    let told = format!("clients dial kafka.example:{outside}\n");
+    assert!(server.banner.contains(&told), "{}", server.banner);
+    assert!(is_kafka(&format!("127.0.0.1:{outside}")));
+    let (code, log) = server.terminate();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(
+        log.lines()
+            .all(|line| line.starts_with('{') && line.ends_with('}')),
+        "{log}"
+    );
+    assert!(
+        log.contains("listener OUTSIDE on 0.0.0.0:0 is open to the network"),
+        "{log}"
+    );
+}
+
+#[test]
+fn health_readiness_and_metrics_are_served() {
+    let server = Running::start(&["--memory"]);
+    server.until_ready();
+    let (status, body) = server.get("/readyz");
+    assert!(status.contains(" 200 "), "{status}");
+    assert!(
+        body.contains(r#""ready":true,"phase":"serving","shards":{"total":50,"loaded":50,"#),
+        "{body}"
+    );
+    assert_eq!(server.get("/healthz").1, r#"{"status":"ok"}"#);
+    assert!(is_kafka(&server.bootstrap()));
+    let (status, body) = server.get("/metrics");
+    assert!(status.contains(" 200 "), "{status}");
+    assert!(
+        body.contains(r#"convoke_requests_total{api="ApiVersions",version="0"} 1"#),
+        "{body}"
+    );
+    assert!(server.get("/nowhere").0.contains(" 404 "));
+}
+
+#[test]
+fn a_wrong_configuration_ends_with_2_and_says_what_is_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("server.properties");
+    std::fs::write(&file, "# ours\ngroup.max.size=0\n").unwrap();
+    for (args, says) in [
+        (
+            &["--set", "group.initial.rebalance.delay=0"][..],
+            "error: --set: unknown key group.initial.rebalance.delay; did you mean group.initial.rebalance.delay.ms?",
+        ),
+        (&["--set", "group.max.size"], "write --set KEY=VALUE"),
+        (
+            &["--config", text(&file)],
+            "server.properties, line 2: group.max.size=0 is not allowed; expected at least 1",
+        ),
+        (
+            &["--config", "/nowhere.properties"],
+            "cannot read the configuration file /nowhere.properties",
+        ),
+        (&["--listen", "0.0.0.0:0"], "--advertise HOST:PORT"),
+        (&["--http", "nowhere"], "HOST:PORT, or off"),
+        (&["--log-level", "loud"], "error, warn, info, debug, trace"),
+        (&["--memory", "--data", "x"], "cannot be used with"),
+        (&["--sett", "a=b"], "unexpected argument"),
+    ] {
+        let (code, log) = refused(&[&["serve"], args].concat());
+        assert_eq!(code, Some(2), "{args:?}: {log}");
+        assert!(log.contains(says), "{args:?}: {log}");
+    }
+}
+
+#[test]
+fn a_data_folder_in_use_is_refused_and_free_after_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = Running::start(&["--data", text(folder.path())]);
+    first.until_ready();
+    let args = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--http",
+        "off",
+        "--data",
+        text(folder.path()),
+    ];
+    let (code, log) = refused(&args);
+    assert_eq!(code, Some(1), "{log}");
+    assert!(
+        log.contains(text(folder.path())) && log.contains("in use"),
+        "{log}"
+    );
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+    let second = Running::start(&["--data", text(folder.path())]);
+    second.until_ready();
+    assert_eq!(second.terminate().0, Some(0));
+}
+
+#[test]
+fn a_taken_port_is_told_with_its_flag() {
+    let server = Running::start(&["--memory"]);
+    let http = server.between("http://", "/");
+    let (code, log) = refused(&[
+        "serve",
+        "--memory",
+        "--listen",
+        "127.0.0.1:0",
+        "--http",
+        &http,
+    ]);
+    assert_eq!(code, Some(1), "{log}");
+    assert!(
+        log.contains(&format!("cannot serve HTTP on {http}")),
+        "{log}"
+    );
+    let bootstrap = server.bootstrap();
+    let (code, log) = refused(&["serve", "--memory", "--listen", &bootstrap, "--http", "off"]);
+    assert_eq!(code, Some(1), "{log}");
+    assert!(
+        log.contains(&format!("cannot listen on {bootstrap}")),
+        "{log}"
+    );
+}
+
+#[test]
+fn the_printed_configuration_is_one_to_start_from() {
+    let output = convoke(&["config", "--set", "num.partitions=7"])
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.contains("\nnum.partitions=7\n"), "{printed}");
+    assert!(
+        printed.contains("\n#group.initial.rebalance.delay.ms=3000\n"),
+        "{printed}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("printed.properties");
+    std::fs::write(&file, &printed).unwrap();
+    let again = convoke(&["config", "--config", text(&file)])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(again.stdout).unwrap(), printed);
+}
