@@ -66,6 +66,8 @@ impl Broker {
                     Some(partition) => offset_of(partition, asked, version).await,
                 };
                 let (timestamp, offset, epoch) = outcome.unwrap_or(NOTHING);
+                // Version 4 brought the leader epoch.
+                let epoch = if version >= 4 { epoch } else { -1 };
                 partitions.push(
                     ListOffsetsPartitionResponse::default()
                         .with_partition_index(asked.partition_index)

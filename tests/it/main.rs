@@ -5,3 +5,4 @@ mod cli;
 mod docs;
 mod layers;
 mod server;
+mod versions;
