@@ -57,8 +57,9 @@ class Body:
     kind: "i16" and "i32" for classic lengths, "compact" for a varint of length + 1, "tags" for a plain varint.
     """
 
-    def __init__(self, schema, version):
-        self.version = version
+    def __init__(self, schema, version, long=1):
+        """`long` is the value of every int64: -1 asks ListOffsets for the latest."""
+        self.version, self.long = version, long
         self.flexible = flexible(schema, version)
         self.structs = {s["name"]: s["fields"] for s in schema.get("commonStructs", [])}
         self.raw, self.lengths = bytearray(), []
@@ -83,7 +84,7 @@ class Body:
             for f in sorted(tagged, key=lambda f: f["tag"]):
                 self.raw += uvarint(f["tag"])
                 inner = Body.__new__(Body)
-                inner.version, inner.flexible, inner.structs = self.version, True, self.structs
+                inner.version, inner.flexible, inner.structs, inner.long = self.version, True, self.structs, self.long
                 inner.raw, inner.lengths = bytearray(), []
                 inner._value(f["type"], f)
                 self._length(len(inner.raw), "tags")
@@ -93,7 +94,8 @@ class Body:
     def _value(self, kind, field):
         if kind in shapes.FIXED:
             n = shapes.FIXED[kind]
-            self.raw += b"\0" if kind == "bool" else b"\x07" * 16 if kind == "uuid" else b"\0" * (n - 1) + b"\1"
+            value = self.long if kind == "int64" else 0 if kind == "bool" else 1
+            self.raw += b"\x07" * 16 if kind == "uuid" else value.to_bytes(n, "big", signed=True)
         elif kind in ("string", "bytes", "records"):
             text = b"hostile"
             self._length(len(text), "compact" if self.flexible else "i16" if kind == "string" else "i32")
