@@ -152,7 +152,7 @@ impl Shared {
         if let Err(refusal) = changing.journal.write(&entries) {
             return outcomes
                 .into_iter()
-                .map(|outcome| outcome.and(Err(refusal.clone())))
+                .map(|outcome| outcome.and_then(|()| Err(refusal.clone())))
                 .collect();
         }
         if !gone.is_empty() {

@@ -45,11 +45,6 @@ impl Files {
         &*self.fs
     }
 
-    /// The folder of the data plane.
-    pub(super) fn dir(&self) -> &Path {
-        &self.dir
-    }
-
     /// The folder that holds a folder per topic.
     pub(super) fn topics_dir(&self) -> PathBuf {
         self.dir.join("topics")

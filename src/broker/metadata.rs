@@ -118,7 +118,7 @@ impl Broker {
                 names
                     .iter()
                     .filter(|name| topics.get(name).is_none())
-                    .map(|name| NewTopic::auto(name))
+                    .map(NewTopic::auto)
                     .collect()
             };
             if !absent.is_empty() {

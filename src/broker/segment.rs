@@ -123,6 +123,14 @@ pub(super) fn base_of(name: &str) -> Option<i64> {
         .filter(|base| *base >= 0)
 }
 
+/// Whether a file is what a crash left of a segment that is gone, or of an index that was being written.
+pub(super) fn is_left_over(name: &str, bases: &[i64]) -> bool {
+    let index = name
+        .strip_suffix(".idx")
+        .and_then(|base| base.parse::<i64>().ok());
+    name.ends_with(".tmp") || index.is_some_and(|base| bases.binary_search(&base).is_err())
+}
+
 /// Goes from batch to batch through a file, reading as little as it can.
 pub(super) struct Walk {
     file: Arc<dyn FsFile>,

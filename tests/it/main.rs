@@ -1,5 +1,6 @@
 //! One integration-test binary: linking is dear on two cores.
 
+mod broker;
 mod cases;
 mod cli;
 mod docs;
