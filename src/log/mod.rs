@@ -72,6 +72,8 @@
 
 mod committer;
 mod error;
+#[doc(hidden)]
+pub mod fault_fs;
 pub mod folder;
 mod frame;
 pub mod fs;

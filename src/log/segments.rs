@@ -608,5 +608,5 @@ pub(super) fn check_size(bytes: u64) -> Result<(), Error> {
 
 /// A number nobody can guess, from the system's randomness.
 pub(super) fn salt() -> u64 {
-    RandomState::new().hash_one(0x636f_6e76_6f6b_65_u64)
+    RandomState::new().hash_one(0x0063_6f6e_766f_6b65_u64)
 }

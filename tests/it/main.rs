@@ -5,5 +5,6 @@ mod cases;
 mod cli;
 mod docs;
 mod layers;
+mod log;
 mod server;
 mod versions;
