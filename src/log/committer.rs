@@ -132,7 +132,7 @@ impl Committer {
             if let Some(spare) = rest[0].begin_in.take() {
                 // So that a segment is whole on the disk before the next has a frame.
                 self.sync()?;
-                self.segments.begin_segment_in(spare)?;
+                self.segments.begin_segment(spare)?;
                 self.count();
                 self.ask_for_snapshots();
             }
@@ -165,10 +165,8 @@ impl Committer {
         let frames: Vec<NewFrame<'_>> = frames
             .iter()
             .map(|frame| NewFrame {
-                span: 1,
                 partition: frame.partition,
-                head: &[],
-                body: &frame.payload,
+                payload: &frame.payload,
             })
             .collect();
         self.segments.write(&frames)?;
@@ -228,7 +226,7 @@ impl Committer {
 
     /// A partition that seldom writes must not keep old segments for ever.
     fn ask_for_snapshots(&self) {
-        let Some(oldest) = self.segments.segments().next() else {
+        let Some(oldest_end) = self.segments.oldest_end() else {
             return;
         };
         let mut queue = self.disk.lock();
@@ -243,7 +241,7 @@ impl Committer {
             return;
         }
         for book in &mut queue.partitions {
-            book.pins |= book.first.is_some_and(|first| first < oldest.end);
+            book.pins |= book.first.is_some_and(|first| first < oldest_end);
         }
         let shards = queue.shards.clone();
         drop(queue);
@@ -290,7 +288,7 @@ impl Committer {
         let counters = &self.disk.counters;
         counters
             .segment_count
-            .store(self.segments.segments().len() as u64, Ordering::Relaxed);
+            .store(self.segments.count() as u64, Ordering::Relaxed);
         counters
             .segment_bytes
             .store(self.segments.file_bytes(), Ordering::Relaxed);

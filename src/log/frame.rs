@@ -3,7 +3,7 @@
 //! ```text
 //! file header, 64 bytes: magic 8 | format u32 | crc u32 of what follows | base u64 | salt u64 | zeros
 //! frame, from a multiple of 8:
-//!   crc u32 | payload length u32 | lsn u64 | floor u64 | span u32 | partition u16 | kind u8 | 0 | payload | zeros to 8
+//!   crc u32 | payload length u32 | lsn u64 | floor u64 | partition u16 | kind u8 | zeros 5 | payload | zeros to 8
 //! ```
 //! Numbers are little-endian. The frame's CRC-32C starts from the file's salt and covers everything behind it, so
 //! neither the stale frames of a reused file nor bytes that a client made look like a frame are ever taken for one.
@@ -22,7 +22,7 @@ pub(super) const FRAME_HEADER_BYTES: u64 = 32;
 /// Bytes in front of a file's first frame.
 pub(super) const FILE_HEADER_BYTES: u64 = 64;
 /// The longest payload of one frame.
-pub const PAYLOAD_BYTES_MAX: u64 = 1 << 30;
+pub(super) const PAYLOAD_BYTES_MAX: u64 = 1 << 30;
 /// The format written into file headers, and the newest one read.
 pub(super) const FORMAT: u32 = 1;
 
@@ -34,7 +34,7 @@ const CHUNK_BYTES: u64 = 1 << 20;
 const LSN_REACH: u64 = 1 << 40;
 
 /// What a payload of this length takes in a file.
-pub const fn frame_bytes(payload_bytes: u64) -> u64 {
+pub(super) const fn frame_bytes(payload_bytes: u64) -> u64 {
     FRAME_HEADER_BYTES + payload_bytes.next_multiple_of(ALIGN)
 }
 
@@ -70,27 +70,20 @@ impl Kind {
 
 /// One frame as read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
-    /// The position of the frame; for topic data the base offset.
-    pub lsn: u64,
-    /// How many positions it takes; for topic data the count of offsets.
-    pub span: u32,
-    /// The partition it belongs to, where several share the file.
-    pub partition: u16,
+pub(super) struct Frame {
+    /// The position of the frame.
+    pub(super) lsn: u64,
+    /// The partition it belongs to.
+    pub(super) partition: u16,
     /// The caller's bytes.
-    pub payload: Bytes,
+    pub(super) payload: Bytes,
     pub(super) floor: u64,
     pub(super) kind: Kind,
 }
 
 impl Frame {
-    /// The position behind this frame.
-    pub fn next_lsn(&self) -> u64 {
-        self.lsn.saturating_add(u64::from(self.span))
-    }
-
     /// What the frame takes in its file.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         frame_bytes(self.payload.len() as u64)
     }
 }
@@ -101,44 +94,36 @@ pub(super) struct FrameHeader {
     pub(super) payload_bytes: u32,
     pub(super) lsn: u64,
     pub(super) floor: u64,
-    pub(super) span: u32,
     pub(super) partition: u16,
     pub(super) kind: Kind,
 }
 
 impl FrameHeader {
-    /// The header's bytes, for a payload given in two parts.
-    pub(super) fn encode(
-        &self,
-        seed: u32,
-        head: &[u8],
-        body: &[u8],
-    ) -> [u8; FRAME_HEADER_BYTES as usize] {
+    /// The header's bytes.
+    pub(super) fn encode(&self, seed: u32, payload: &[u8]) -> [u8; FRAME_HEADER_BYTES as usize] {
         let mut bytes = [0; FRAME_HEADER_BYTES as usize];
         bytes[4..8].copy_from_slice(&self.payload_bytes.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.lsn.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.floor.to_le_bytes());
-        bytes[24..28].copy_from_slice(&self.span.to_le_bytes());
-        bytes[28..30].copy_from_slice(&self.partition.to_le_bytes());
-        bytes[30] = self.kind.code();
+        bytes[24..26].copy_from_slice(&self.partition.to_le_bytes());
+        bytes[26] = self.kind.code();
         let crc = crc32c::crc32c_append(seed, &bytes[4..]);
-        let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc, head), body);
+        let crc = crc32c::crc32c_append(crc, payload);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
     /// The fields, if the bytes could be a frame at all, and the CRC they claim.
     fn decode(bytes: &[u8]) -> Option<(Self, u32)> {
-        let kind = Kind::of(bytes[30])?;
-        if bytes[31] != 0 {
+        let kind = Kind::of(bytes[26])?;
+        if bytes[27..32] != [0; 5] {
             return None;
         }
         let header = Self {
             payload_bytes: u32_at(bytes, 4),
             lsn: u64_at(bytes, 8),
             floor: u64_at(bytes, 16),
-            span: u32_at(bytes, 24),
-            partition: u16::from_le_bytes([bytes[28], bytes[29]]),
+            partition: u16::from_le_bytes([bytes[24], bytes[25]]),
             kind,
         };
         Some((header, u32_at(bytes, 0)))
@@ -267,7 +252,6 @@ impl FrameReader {
         self.at += frame_bytes(u64::from(header.payload_bytes));
         Ok(Some(Frame {
             lsn: header.lsn,
-            span: header.span,
             partition: header.partition,
             payload,
             floor: header.floor,

@@ -14,9 +14,10 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::error::Error;
+use super::frame::frame_bytes;
 use super::queue::{Disk, ShardEntry};
 use super::recovery;
-use super::segments::{check_size, frame_bytes};
+use super::segments::check_size;
 use super::snapshot::SnapshotWriter;
 
 /// A place in the group log: everything up to and including one append. Positions of all partitions are one sequence.
@@ -71,6 +72,8 @@ pub struct LogOptions {
     pub segment_bytes_first: u64,
     /// A partition asks for a snapshot when its log outgrows twice its last snapshot, and this.
     pub snapshot_bytes_min: u64,
+    /// How long a full disk is left alone before it is asked for room again.
+    pub retry: Duration,
     /// Hears of every sync.
     pub on_sync: Option<OnSync>,
 }
@@ -82,6 +85,7 @@ impl Default for LogOptions {
             segment_bytes: 64 << 20,
             segment_bytes_first: 8 << 20,
             snapshot_bytes_min: 1 << 20,
+            retry: Duration::from_millis(250),
             on_sync: None,
         }
     }
@@ -94,6 +98,7 @@ impl fmt::Debug for LogOptions {
             .field("segment_bytes", &self.segment_bytes)
             .field("segment_bytes_first", &self.segment_bytes_first)
             .field("snapshot_bytes_min", &self.snapshot_bytes_min)
+            .field("retry", &self.retry)
             .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,4 @@
-//! The storage room: the data folder, the group log, and the segmented file that topic data is written in too.
-//! Payloads are opaque bytes here.
+//! The storage room: the data folder, the door to the file system, and the group log. Payloads are opaque bytes here.
 //!
 //! Opening: [`Folder::open`] takes the folder, [`Recovery::run`] shows what is in the group log and opens it. Each shard
 //! then works at its own [`ShardLog`]:
@@ -80,7 +79,7 @@ pub mod fs;
 mod group;
 mod queue;
 mod recovery;
-pub mod segments;
+mod segments;
 mod snapshot;
 
 pub use error::Error;

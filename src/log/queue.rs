@@ -8,25 +8,23 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::error::Error;
 use super::folder::Folder;
-use super::frame::FILE_HEADER_BYTES;
+use super::frame::{FILE_HEADER_BYTES, frame_bytes};
 use super::fs::Fs;
 use super::group::{LogOptions, Position, Stats};
-use super::segments::{Spare, frame_bytes};
+use super::segments::Spare;
 use super::snapshot::{Message, SnapshotWriter};
 
 /// A shard asks for this much at once, so that most reservations touch no lock.
 const RESERVE_BYTES: u64 = 64 << 10;
-/// How long a full disk is left alone before it is asked again.
-const FULL_RETRY: Duration = Duration::from_millis(250);
-/// How long a partition whose snapshot failed is left alone.
-const SNAPSHOT_RETRY: Duration = Duration::from_secs(5);
+/// A failed snapshot is left alone for this many times as long as a full disk: it costs more to try.
+const SNAPSHOT_RETRIES: u32 = 20;
 
 /// A group log on a disk.
 pub(super) struct Disk {
@@ -403,7 +401,7 @@ impl Disk {
                 }
             }
             Err(error) => {
-                *full_until = Some(now + FULL_RETRY);
+                *full_until = Some(now + self.options.retry);
                 Err(error)
             }
         }
@@ -424,7 +422,7 @@ impl Disk {
             Ok(spare) => self.lock().room.spares.push(spare),
             Err(error) => {
                 tracing::warn!(%error, "the log cannot take room in advance");
-                *full_until = Some(Instant::now() + FULL_RETRY);
+                *full_until = Some(Instant::now() + self.options.retry);
             }
         }
     }
@@ -514,7 +512,7 @@ impl Disk {
                 book.retry_at = None;
                 queue.drop_wanted = true;
             }
-            None => book.retry_at = Some(Instant::now() + SNAPSHOT_RETRY),
+            None => book.retry_at = Some(Instant::now() + self.options.retry * SNAPSHOT_RETRIES),
         }
         let owner = queue
             .shards

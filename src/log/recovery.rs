@@ -12,7 +12,7 @@ use super::folder::Folder;
 use super::fs::Fs;
 use super::group::{GroupLog, LogOptions, Recovered};
 use super::queue::{Beginning, Disk, PartitionBook};
-use super::segments::{SegmentOptions, Segments, Spare};
+use super::segments::{Segments, Spare};
 use super::snapshot::{self, SnapshotFile};
 
 /// How far a recovery has come.
@@ -103,9 +103,8 @@ impl Recovery {
             meter.passed(*bytes);
             books[usize::from(partition)].snapshot = Some((file.as_of, *bytes));
         }
-        let options = SegmentOptions::durable(self.options.segment_bytes);
         let mut stray = None;
-        let (segments, opened) = Segments::open(fs.clone(), &dir, options, &mut |visit| {
+        let (segments, opened) = Segments::open(fs.clone(), &dir, &mut |visit| {
             meter.at(visit.bytes_done);
             let frame = visit.frame;
             let Some(book) = books.get_mut(usize::from(frame.partition)) else {
@@ -269,7 +268,7 @@ pub(super) fn reload(
         })?;
     }
     let as_of = newest.map_or(0, |file| file.as_of);
-    Segments::scan(&disk.fs, &disk.dir, end, &mut |frame| {
+    Segments::scan(&*disk.fs, &disk.dir, end, &mut |frame| {
         if frame.partition != partition || frame.lsn <= as_of {
             return ControlFlow::Continue(());
         }

@@ -1,41 +1,21 @@
-//! A segmented append-only file of checksummed frames: the group log and the topic data are both written in it.
+//! A segmented append-only file of checksummed frames, preallocated and reused: what the group log is written in.
 //!
-//! Each frame takes the positions `lsn .. lsn + span`, one behind the other without gaps; for topic data a position is
-//! an offset. A folder holds one such file, as segments named by their first position. What a crash tore off the end is
-//! cut when the folder is opened; anything else that does not read back as it was written refuses to open. Nothing here
-//! decides when to sync, and nothing here knows what the payloads mean.
-//!
-//! ```
-//! use std::ops::ControlFlow;
-//! use convoke::log::fs::RealFs;
-//! use convoke::log::segments::{NewFrame, SegmentOptions, Segments};
-//!
-//! let folder = tempfile::tempdir()?;
-//! let options = SegmentOptions { segment_bytes: 1 << 20, ..SegmentOptions::lazy() };
-//! let (mut data, _) = Segments::open(RealFs::shared(), folder.path(), options, &mut |_| ControlFlow::Continue(()))?;
-//! data.append(&[NewFrame { span: 3, partition: 0, head: b"batch header", body: b" and records" }])?;
-//! assert_eq!(data.next_lsn(), 3);
-//!
-//! // Reads need no lock: plan under it, read outside.
-//! let plan = data.plan(1, 1 << 20).expect("position 1 is there");
-//! let frames = plan.read()?;
-//! assert_eq!(frames[0].payload, &b"batch header and records"[..]);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! Frames have positions 1, 2, 3, ... without gaps. A segment is named by its first position. What a crash tore off the
+//! end is cut when the folder is opened; anything else that does not read back as it was written refuses to open.
+//! Nothing here decides when to sync, and nothing here knows what the payloads mean.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::Error;
-use super::frame::{FILE_HEADER_BYTES, FRAME_HEADER_BYTES, FileHeader, FrameHeader, Kind};
-pub use super::frame::{Frame, PAYLOAD_BYTES_MAX, frame_bytes};
+use super::frame::{
+    FILE_HEADER_BYTES, FRAME_HEADER_BYTES, FileHeader, Frame, FrameHeader, Kind, PAYLOAD_BYTES_MAX,
+    frame_bytes,
+};
 use super::fs::{Fs, FsFile, Open};
 
 mod open;
-mod read;
-
-pub use read::ReadPlan;
 
 const MAGIC: [u8; 8] = *b"CVKSEGMT";
 const SUFFIX: &str = ".seg";
@@ -45,99 +25,35 @@ const COPY_BYTES_MAX: usize = 4096;
 /// Zeros behind a payload.
 const PADDING: [u8; 8] = [0; 8];
 
-/// How a folder of segments is kept.
+/// A frame to write.
 #[derive(Clone, Copy, Debug)]
-pub struct SegmentOptions {
-    /// A segment is closed before it grows beyond this; a longer frame gets a segment of its own.
-    pub segment_bytes: u64,
-    /// The first position of a folder without segments.
-    pub first_lsn: u64,
-    /// The distance between the places kept in memory for finding a position; `u64::MAX` keeps none but the first.
-    pub index_every_bytes: u64,
-    /// Whether segments are begun durably and kept for reuse: the group log's way. Otherwise a new segment is just
-    /// created, as Kafka does with topic data.
-    pub durable: bool,
-}
-
-impl SegmentOptions {
-    /// For topic data: no sync that nobody asked for, nothing preallocated, positions from 0.
-    pub const fn lazy() -> Self {
-        Self {
-            segment_bytes: 1 << 30,
-            first_lsn: 0,
-            index_every_bytes: 16 << 10,
-            durable: false,
-        }
-    }
-
-    /// For the group log.
-    pub(super) const fn durable(segment_bytes: u64) -> Self {
-        Self {
-            segment_bytes,
-            first_lsn: 1,
-            index_every_bytes: u64::MAX,
-            durable: true,
-        }
-    }
-}
-
-/// A frame to append. Its payload is `head` and `body`, one behind the other.
-#[derive(Clone, Copy, Debug)]
-pub struct NewFrame<'a> {
-    /// How many positions it takes; for topic data the count of offsets.
-    pub span: u32,
-    /// Kept with the frame, for files that several partitions share; otherwise 0.
-    pub partition: u16,
-    /// The first bytes, for instance a header that was rewritten.
-    pub head: &'a [u8],
-    /// The rest.
-    pub body: &'a [u8],
+pub(super) struct NewFrame<'a> {
+    pub(super) partition: u16,
+    pub(super) payload: &'a [u8],
 }
 
 impl NewFrame<'_> {
-    fn payload_bytes(&self) -> u64 {
-        (self.head.len() + self.body.len()) as u64
-    }
-
     /// What it takes in the file.
-    pub fn bytes(&self) -> u64 {
-        frame_bytes(self.payload_bytes())
+    pub(super) fn bytes(&self) -> u64 {
+        frame_bytes(self.payload.len() as u64)
     }
-}
-
-/// One segment as seen from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SegmentInfo {
-    /// Its first position.
-    pub base: u64,
-    /// The position behind its last frame.
-    pub end: u64,
-    /// Bytes in use.
-    pub bytes: u64,
 }
 
 /// What was cut when the folder was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cut {
+pub(super) struct Cut {
     /// The file that ended in torn bytes.
-    pub path: PathBuf,
+    pub(super) path: PathBuf,
     /// Where they began.
-    pub offset: u64,
-    /// The position that is free again.
-    pub lsn: u64,
-    /// How many bytes were dropped, later segments included.
-    pub bytes: u64,
+    pub(super) offset: u64,
 }
 
 /// A frame on its way through [`Segments::open`].
 #[derive(Clone, Copy, Debug)]
-pub struct Visit<'a> {
-    /// The frame.
-    pub frame: &'a Frame,
+pub(super) struct Visit<'a> {
+    pub(super) frame: &'a Frame,
     /// Bytes of the folder passed so far, this frame included.
-    pub bytes_done: u64,
-    /// Bytes of the folder.
-    pub bytes_total: u64,
+    pub(super) bytes_done: u64,
 }
 
 /// A preallocated file that waits to become a segment.
@@ -183,7 +99,7 @@ impl Spare {
 
 #[derive(Debug)]
 struct Segment {
-    base: u64,
+    /// The position behind its last frame.
     end: u64,
     seed: u32,
     path: PathBuf,
@@ -191,38 +107,13 @@ struct Segment {
     bytes: u64,
     /// The file's length.
     file_bytes: u64,
-    /// (position, place) of some frames, rising; never empty once there is a frame.
-    index: Vec<(u64, u64)>,
-    /// Written since the last sync.
-    dirty: bool,
 }
 
-impl Segment {
-    fn note(&mut self, lsn: u64, at: u64, every_bytes: u64) {
-        if self
-            .index
-            .last()
-            .is_none_or(|&(_, last)| at.saturating_sub(last) >= every_bytes)
-        {
-            self.index.push((lsn, at));
-        }
-    }
-
-    fn info(&self) -> SegmentInfo {
-        SegmentInfo {
-            base: self.base,
-            end: self.end,
-            bytes: self.bytes,
-        }
-    }
-}
-
-/// A folder of segments, open for appending. One writer; readers take a [`ReadPlan`].
+/// A folder of segments, open for appending.
 #[derive(Debug)]
-pub struct Segments {
+pub(super) struct Segments {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
-    options: SegmentOptions,
     /// Rising by base; the last one is written.
     segments: Vec<Segment>,
     /// The last segment's file, once there is a segment.
@@ -230,37 +121,27 @@ pub struct Segments {
     next_lsn: u64,
     /// Positions below are on the disk.
     floor: u64,
-    dir_dirty: bool,
     scratch: Vec<u8>,
-    /// Set when a failed write could not be taken back.
-    broken: Option<Error>,
 }
 
 /// What [`Segments::open`] found besides frames.
 #[derive(Debug, Default)]
-pub struct Opened {
+pub(super) struct Opened {
     /// The torn end, if there was one.
-    pub cut: Option<Cut>,
+    pub(super) cut: Option<Cut>,
     /// Files for reuse.
     pub(super) spares: Vec<Spare>,
 }
 
 impl Segments {
-    /// The first position that can be read; [`Segments::next_lsn`] if there is none.
-    pub fn first_lsn(&self) -> u64 {
-        self.segments
-            .first()
-            .map_or(self.next_lsn, |segment| segment.base)
-    }
-
     /// The position of the next frame.
-    pub fn next_lsn(&self) -> u64 {
+    pub(super) fn next_lsn(&self) -> u64 {
         self.next_lsn
     }
 
-    /// Bytes in use on the disk.
-    pub fn bytes(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.bytes).sum()
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.segments.len()
     }
 
     /// Bytes taken from the disk, those not yet used included.
@@ -280,70 +161,20 @@ impl Segments {
         })
     }
 
-    /// The segments, oldest first; the last one is being written.
-    pub fn segments(&self) -> impl ExactSizeIterator<Item = SegmentInfo> + '_ {
-        self.segments.iter().map(Segment::info)
-    }
-
-    /// Appends frames in order, beginning new segments where needed, and gives the position of the first.
-    /// They are on the disk after [`Segments::sync`].
-    ///
-    /// # Errors
-    /// [`Error::TooLarge`] with nothing written; [`Error::NoRoom`] and [`Error::Io`] with none of the frames that
-    /// shared the failed write: what [`Segments::next_lsn`] says is there. A later append may succeed.
-    pub fn append(&mut self, frames: &[NewFrame<'_>]) -> Result<u64, Error> {
-        if let Some(error) = &self.broken {
-            return Err(error.clone());
-        }
-        for frame in frames {
-            check_size(frame.payload_bytes())?;
-        }
-        let first = self.next_lsn;
-        let mut frames = frames;
-        while let Some(next) = frames.first() {
-            let mut used = self.segments.last().map(|segment| segment.bytes);
-            if used.is_none_or(|used| {
-                used > FILE_HEADER_BYTES && used + next.bytes() > self.options.segment_bytes
-            }) {
-                self.begin_segment()?;
-                used = Some(FILE_HEADER_BYTES);
-            }
-            let mut end = used.unwrap_or(FILE_HEADER_BYTES) + next.bytes();
-            let fit = 1 + frames[1..]
-                .iter()
-                .take_while(|frame| {
-                    end += frame.bytes();
-                    end <= self.options.segment_bytes
-                })
-                .count();
-            self.write(&frames[..fit])?;
-            frames = &frames[fit..];
-        }
-        Ok(first)
-    }
-
-    /// Begins a segment with the next position.
-    fn begin_segment(&mut self) -> Result<(), Error> {
-        let path = self.segment_path(self.next_lsn);
-        let header = self.new_header();
-        let file = self
-            .fs
-            .open(&path, Open::Create)
-            .map_err(|e| Error::room("create", &path, FILE_HEADER_BYTES, e))?;
-        if let Err(error) = file.write_at(&[&header.encode()], 0) {
-            let _ = self.fs.remove(&path);
-            return Err(Error::room("write", &path, FILE_HEADER_BYTES, error));
-        }
-        self.dir_dirty = true;
-        self.push_segment(path, file, &header, FILE_HEADER_BYTES);
-        Ok(())
+    /// The position behind the oldest segment.
+    pub(super) fn oldest_end(&self) -> Option<u64> {
+        self.segments.first().map(|segment| segment.end)
     }
 
     /// Begins a segment with the next position in a spare file, durably: header, name, folder.
     /// Everything before must have been synced.
-    pub(super) fn begin_segment_in(&mut self, spare: Spare) -> Result<(), Error> {
-        let path = self.segment_path(self.next_lsn);
-        let header = self.new_header();
+    pub(super) fn begin_segment(&mut self, spare: Spare) -> Result<(), Error> {
+        let path = self.dir.join(format!("{:020}{SUFFIX}", self.next_lsn));
+        let header = FileHeader {
+            magic: MAGIC,
+            base: self.next_lsn,
+            salt: salt(),
+        };
         spare
             .file
             .write_at(&[&header.encode()], 0)
@@ -356,213 +187,108 @@ impl Segments {
             .rename(&spare.path, &path)
             .map_err(|e| Error::io("rename", &spare.path, e))?;
         self.sync_dir()?;
-        self.push_segment(path, spare.file, &header, spare.bytes);
-        Ok(())
-    }
-
-    fn new_header(&self) -> FileHeader {
-        FileHeader {
-            magic: MAGIC,
-            base: self.next_lsn,
-            salt: salt(),
-        }
-    }
-
-    fn segment_path(&self, base: u64) -> PathBuf {
-        self.dir.join(format!("{base:020}{SUFFIX}"))
-    }
-
-    fn push_segment(
-        &mut self,
-        path: PathBuf,
-        file: Arc<dyn FsFile>,
-        header: &FileHeader,
-        file_bytes: u64,
-    ) {
         self.segments.push(Segment {
-            base: header.base,
             end: header.base,
             seed: header.seed(),
             path,
             bytes: FILE_HEADER_BYTES,
-            file_bytes,
-            index: Vec::new(),
-            dirty: true,
+            file_bytes: spare.bytes,
         });
-        self.active = Some(file);
+        self.active = Some(spare.file);
+        Ok(())
     }
 
-    /// Writes frames into the last segment, in one system call.
+    /// Writes frames behind the last one, in one system call. The segment must have room for them.
     pub(super) fn write(&mut self, frames: &[NewFrame<'_>]) -> Result<(), Error> {
-        let kind = Kind::Data;
         let Some((segment, file)) = self.segments.last_mut().zip(self.active.as_ref()) else {
             return Err(Error::Closed);
         };
-        let mut large: Vec<(usize, usize)> = Vec::new();
+        let mut large: Vec<(usize, &[u8])> = Vec::new();
         self.scratch.clear();
         let mut lsn = self.next_lsn;
-        for (index, frame) in frames.iter().enumerate() {
+        let mut bytes = 0;
+        for frame in frames {
             let header = FrameHeader {
-                payload_bytes: frame.payload_bytes() as u32,
+                payload_bytes: frame.payload.len() as u32,
                 lsn,
                 floor: self.floor,
-                span: frame.span,
                 partition: frame.partition,
-                kind,
+                kind: Kind::Data,
             };
             self.scratch
-                .extend_from_slice(&header.encode(segment.seed, frame.head, frame.body));
-            if frame.payload_bytes() as usize <= COPY_BYTES_MAX {
-                self.scratch.extend_from_slice(frame.head);
-                self.scratch.extend_from_slice(frame.body);
+                .extend_from_slice(&header.encode(segment.seed, frame.payload));
+            if frame.payload.len() <= COPY_BYTES_MAX {
+                self.scratch.extend_from_slice(frame.payload);
             } else {
-                large.push((self.scratch.len(), index));
+                large.push((self.scratch.len(), frame.payload));
             }
-            let padding = frame.bytes() - FRAME_HEADER_BYTES - frame.payload_bytes();
+            let padding = frame.bytes() - FRAME_HEADER_BYTES - frame.payload.len() as u64;
             self.scratch.extend_from_slice(&PADDING[..padding as usize]);
-            lsn += u64::from(frame.span);
+            lsn += 1;
+            bytes += frame.bytes();
         }
-        let mut parts: Vec<&[u8]> = Vec::with_capacity(3 * large.len() + 1);
+        let mut parts: Vec<&[u8]> = Vec::with_capacity(2 * large.len() + 1);
         let mut from = 0;
-        for (to, index) in large {
-            parts.extend([
-                &self.scratch[from..to],
-                frames[index].head,
-                frames[index].body,
-            ]);
+        for (to, payload) in large {
+            parts.extend([&self.scratch[from..to], payload]);
             from = to;
         }
         parts.push(&self.scratch[from..]);
-        if let Err(error) = file.write_at(&parts, segment.bytes) {
-            let bytes = frames.iter().map(NewFrame::bytes).sum();
-            let error = Error::room("write", &segment.path, bytes, error);
-            // Whole frames that did get written must not be found behind what is written here next.
-            if let Err(again) = file.truncate(segment.bytes) {
-                self.broken = Some(Error::io("cut", &segment.path, again));
-            }
-            return Err(error);
-        }
-        let mut lsn = self.next_lsn;
-        for frame in frames {
-            segment.note(lsn, segment.bytes, self.options.index_every_bytes);
-            segment.bytes += frame.bytes();
-            lsn += u64::from(frame.span);
-        }
+        file.write_at(&parts, segment.bytes)
+            .map_err(|e| Error::io("write", &segment.path, e))?;
+        segment.bytes += bytes;
         segment.end = lsn;
-        segment.file_bytes = segment.file_bytes.max(segment.bytes);
-        segment.dirty = true;
         self.next_lsn = lsn;
         // A burst must not keep its memory for ever.
         self.scratch.shrink_to(1 << 20);
         Ok(())
     }
 
-    /// Makes everything appended durable.
+    /// Makes everything written durable.
     ///
     /// # Errors
-    /// [`Error::Io`]; what was appended since the last good sync may be lost, and no later sync can tell.
-    pub fn sync(&mut self) -> Result<(), Error> {
-        let last = self.segments.len().saturating_sub(1);
-        for (index, segment) in self.segments.iter_mut().enumerate() {
-            if !segment.dirty {
-                continue;
-            }
-            let io = |e| Error::io("sync", &segment.path, e);
-            match &self.active {
-                Some(file) if index == last => file.sync_data().map_err(io)?,
-                _ => self
-                    .fs
-                    .open(&segment.path, Open::Write)
-                    .and_then(|file| file.sync_data())
-                    .map_err(io)?,
-            }
-            segment.dirty = false;
-        }
-        if self.dir_dirty {
-            self.sync_dir()?;
-            self.dir_dirty = false;
+    /// [`Error::Io`]: what was written since the last good sync may be lost, and no later sync can tell.
+    pub(super) fn sync(&mut self) -> Result<(), Error> {
+        if let Some((segment, file)) = self.segments.last().zip(self.active.as_ref()) {
+            file.sync_data()
+                .map_err(|e| Error::io("sync", &segment.path, e))?;
         }
         self.floor = self.next_lsn;
         Ok(())
     }
 
-    /// Syncs, and leaves a mark that everything before it was durable: damage is then told from a torn end.
-    /// Call it at a clean stop; without room for the mark only the sync is done.
-    ///
-    /// # Errors
-    /// As [`Segments::sync`].
-    pub fn seal(&mut self) -> Result<(), Error> {
+    /// Syncs, and leaves a mark that everything before it was durable, if there is room: damage is then told from a
+    /// torn end.
+    pub(super) fn seal(&mut self) -> Result<(), Error> {
         self.sync()?;
+        if self.room() < FRAME_HEADER_BYTES {
+            return Ok(());
+        }
         let Some((segment, file)) = self.segments.last_mut().zip(self.active.as_ref()) else {
             return Ok(());
         };
+        let (lsn, floor) = (self.next_lsn, self.floor);
         let header = FrameHeader {
             payload_bytes: 0,
-            lsn: self.next_lsn,
-            floor: self.floor,
-            span: 0,
+            lsn,
+            floor,
             partition: 0,
             kind: Kind::Seal,
         };
-        if self.options.durable && segment.bytes + FRAME_HEADER_BYTES > segment.file_bytes {
-            return Ok(());
-        }
-        match file.write_at(&[&header.encode(segment.seed, &[], &[])], segment.bytes) {
-            Ok(()) => {
-                segment.bytes += FRAME_HEADER_BYTES;
-                segment.file_bytes = segment.file_bytes.max(segment.bytes);
-                segment.dirty = true;
-                self.sync()
-            }
-            Err(_) => file
-                .truncate(segment.bytes)
-                .map_err(|e| Error::io("cut", &segment.path, e)),
-        }
+        file.write_at(&[&header.encode(segment.seed, &[])], segment.bytes)
+            .map_err(|e| Error::io("write", &segment.path, e))?;
+        segment.bytes += FRAME_HEADER_BYTES;
+        self.sync()
     }
 
-    /// Removes the segments that end at or below `lsn`, never the one being written. Gives how many went.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; the segments removed before it are gone.
-    pub fn drop_below(&mut self, lsn: u64) -> Result<usize, Error> {
-        let mut count = 0;
-        while self.segments.len() > 1 && self.segments[0].end <= lsn {
-            self.remove_oldest()?;
-            count += 1;
-        }
-        Ok(count)
-    }
-
-    /// Removes every segment; the next frame gets `next_lsn`.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; the segments removed before it are gone.
-    pub fn clear(&mut self, next_lsn: u64) -> Result<(), Error> {
-        while !self.segments.is_empty() {
-            self.remove_oldest()?;
-        }
-        self.active = None;
-        self.next_lsn = next_lsn;
-        self.floor = next_lsn;
-        self.broken = None;
-        Ok(())
-    }
-
-    /// Removes the oldest segment.
+    /// Removes the oldest segment. One by one, oldest first, each durably: a crash must not leave a hole.
     pub(super) fn remove_oldest(&mut self) -> Result<(), Error> {
         let path = &self.segments[0].path;
         self.fs
             .remove(path)
             .map_err(|e| Error::io("remove", path, e))?;
         self.segments.remove(0);
-        // One by one, oldest first: a crash must not leave a hole.
         self.sync_dir()
-    }
-
-    fn sync_dir(&self) -> Result<(), Error> {
-        self.fs
-            .sync_dir(&self.dir)
-            .map_err(|e| Error::io("sync", &self.dir, e))
     }
 
     /// The file length of the oldest segment, if it ends at or below `lsn` and is not the one being written.
@@ -586,12 +312,19 @@ impl Segments {
             .rename(from, &path)
             .map_err(|e| Error::io("rename", from, e))?;
         let segment = self.segments.remove(0);
+        // Before its bytes change: under the old name they would be damage.
         self.sync_dir()?;
         Ok(Spare {
             path,
             file,
             bytes: segment.file_bytes,
         })
+    }
+
+    fn sync_dir(&self) -> Result<(), Error> {
+        self.fs
+            .sync_dir(&self.dir)
+            .map_err(|e| Error::io("sync", &self.dir, e))
     }
 }
 

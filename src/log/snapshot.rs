@@ -238,13 +238,12 @@ impl Job {
             payload_bytes: payload.len() as u32,
             lsn: self.count,
             floor: 0,
-            span: 1,
             partition: self.partition,
             kind,
         };
         let end = self.buffer.len() + frame_bytes(payload.len() as u64) as usize;
         self.buffer
-            .extend_from_slice(&header.encode(self.seed, payload, &[]));
+            .extend_from_slice(&header.encode(self.seed, payload));
         self.buffer.extend_from_slice(payload);
         self.buffer.resize(end, 0);
         self.count += 1;

@@ -3,18 +3,20 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use convoke::log::fault_fs::{FaultFs, Survive};
-use convoke::log::fs::{Fs, RealFs};
+use convoke::log::fault_fs::FaultFs;
+use convoke::log::fs::Fs;
 use convoke::log::{
-    Error, Folder, FolderOptions, GroupLog, LogOptions, Position, Progress, Recovered, Recovery,
-    ShardLog, SyncMode,
+    Error, Folder, FolderOptions, GroupLog, LogOptions, Position, Recovered, Recovery, ShardLog,
 };
 use tokio::runtime::Runtime;
+
+mod cuts;
+mod faults;
+mod places;
 
 const DIR: &str = "/data/convoke";
 const PARTITIONS: u16 = 3;
@@ -90,8 +92,12 @@ fn state_after(n: u64) -> State {
 }
 
 fn open_with(fs: &FaultFs, options: LogOptions) -> Result<(GroupLog, State), Error> {
+    open_in(fs.shared(), Path::new(DIR), options)
+}
+
+fn open_in(fs: Arc<dyn Fs>, dir: &Path, options: LogOptions) -> Result<(GroupLog, State), Error> {
     let mut state = State::new();
-    let recovery = Recovery::open(folder(fs)?, options)?;
+    let recovery = Recovery::open(folder_of(fs, dir)?, options)?;
     let log = recovery.run(
         &mut |recovered| {
             apply(&mut state, &recovered);
@@ -130,7 +136,7 @@ fn run(fs: &FaultFs, log: &GroupLog, state: &mut State, numbers: std::ops::Range
     runtime().block_on(async {
         let last = *numbers.end();
         for n in numbers {
-            shard.reserve(10_000).unwrap();
+            shard.reserve(payload(n).len() as u64).unwrap();
             let position = shard.append(place(n).0, payload(n)).unwrap();
             state.insert(place(n), n);
             if n.is_multiple_of(3) || n == last {
@@ -176,62 +182,4 @@ fn check(state: &State, acknowledged: u64, appended: u64, case: impl Fn() -> Str
         case()
     );
     n
-}
-
-#[test]
-fn every_power_cut_recovers_what_was_acknowledged() {
-    const APPENDS: u64 = 180;
-    let fs = FaultFs::recording();
-    let (log, mut state) = open(&fs).unwrap();
-    run(&fs, &log, &mut state, 1..=APPENDS);
-    assert!(
-        log.stats().snapshot_count > 5,
-        "the run takes snapshots: {:?}",
-        log.stats()
-    );
-    log.close().unwrap();
-    for cut in 0..=fs.op_count() {
-        let acknowledged = fs.marks(cut).last().copied().unwrap_or(0);
-        let seeds = (0..3).map(|seed| Survive::Some(seed + 10 * cut as u64));
-        for survive in seeds.chain([Survive::Nothing, Survive::Everything]) {
-            let case = || format!("cut after {cut}, {survive:?}:\n{}", fs.describe(cut));
-            let after = fs.after_cut(cut, survive);
-            let (log, mut state) =
-                open(&after).unwrap_or_else(|error| panic!("{error}; {}", case()));
-            let n = check(&state, acknowledged, APPENDS, case);
-            // Life goes on, and nothing that was given up comes back.
-            run(&after, &log, &mut state, n + 1..=n + 4);
-            drop(log);
-            let (_, again) =
-                open(&after).unwrap_or_else(|error| panic!("reopened: {error}; {}", case()));
-            assert_eq!(again, state, "reopened; {}", case());
-        }
-    }
-}
-
-#[test]
-fn a_cut_during_recovery_from_a_cut_loses_nothing() {
-    const APPENDS: u64 = 60;
-    let fs = FaultFs::recording();
-    let (log, mut state) = open(&fs).unwrap();
-    run(&fs, &log, &mut state, 1..=APPENDS);
-    drop(log);
-    for cut in (0..=fs.op_count()).step_by(7) {
-        let acknowledged = fs.marks(cut).last().copied().unwrap_or(0);
-        let once = fs.after_cut(cut, Survive::Some(cut as u64));
-        let begun = once.op_count();
-        let (log, mut state) = open(&once).unwrap();
-        let n = check(&state, acknowledged, APPENDS, || {
-            format!("first cut after {cut}")
-        });
-        run(&once, &log, &mut state, n + 1..=n + 3);
-        drop(log);
-        for again in (begun..=once.op_count()).step_by(2) {
-            let acknowledged = once.marks(again).last().copied().unwrap_or(acknowledged);
-            let case = || format!("cut after {cut}, then {again}:\n{}", once.describe(again));
-            let twice = once.after_cut(again, Survive::Some(again as u64));
-            let (_, state) = open(&twice).unwrap_or_else(|error| panic!("{error}; {}", case()));
-            check(&state, acknowledged, n + 3, case);
-        }
-    }
 }
