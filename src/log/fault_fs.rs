@@ -353,11 +353,9 @@ impl Fs for FaultFs {
         let mut disk = self.lock();
         disk.note(Op::RemoveDirAll(dir.to_owned()));
         disk.dirs.retain(|path| !path.starts_with(dir));
-        let gone: Vec<u64> = disk
-            .names
-            .extract_if(.., |path, _| path.starts_with(dir))
-            .map(|(_, file)| file)
-            .collect();
+        let inside = disk.names.iter().filter(|(path, _)| path.starts_with(dir));
+        let gone: Vec<u64> = inside.map(|(_, &file)| file).collect();
+        disk.names.retain(|path, _| !path.starts_with(dir));
         for file in gone {
             disk.forget_if_gone(file);
         }

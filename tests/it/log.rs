@@ -1,5 +1,6 @@
 //! The storage room against a disk that fails: power cuts at every moment, torn writes, failed syncs, full disks,
 //! flipped bits. What was acknowledged must come back, and nothing behind a gap.
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
