@@ -110,7 +110,9 @@ impl<'w> Group<'w> {
     pub(crate) async fn join_all_again(&self, members: &[&Member]) {
         let leader = members.iter().find(|member| member.leads()).unwrap();
         let leading = leader.joining();
-        self.until("PreparingRebalance").await;
+        if members.len() > 1 {
+            self.until("PreparingRebalance").await;
+        }
         let others = members.iter().filter(|member| member.id() != leader.id());
         let following: Vec<_> = others.map(|member| member.joining()).collect();
         for join in following.into_iter().chain([leading]) {

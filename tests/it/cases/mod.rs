@@ -18,6 +18,8 @@ macro_rules! world {
 
 mod admin;
 mod core;
+mod disk;
+mod durability;
 mod group;
 mod member;
 mod offsets;

@@ -273,6 +273,28 @@ async fn c10_version_0_has_its_session_timeout_to_rejoin() {
 }
 
 #[tokio::test]
+async fn c10_a_rebalance_timeout_that_is_none_counts_as_the_session_timeout() {
+    let world = world!();
+    if !world.is_ours() {
+        // Kafka's rebalance ends at once and throws A out.
+        return;
+    }
+    for none in [-1, 0] {
+        let group = world.group();
+        let a = group.member("a").await.rebalance_ms(none);
+        a.settle().await;
+        let b = group.member("b").await.rebalance_ms(none);
+        let b_joins = b.joining();
+        group.until("PreparingRebalance").await;
+        group.look_around().await;
+        assert_eq!(a.notice().await, REBALANCE_IN_PROGRESS);
+        assert_eq!(a.join().await.error(), NONE);
+        assert_eq!(b_joins.reply().await.error(), NONE);
+        group.sync(&[&a, &b]).await;
+    }
+}
+
+#[tokio::test]
 async fn c11_without_delay_a_single_member_is_answered_at_once() {
     let world = world!();
     let group = world.group();

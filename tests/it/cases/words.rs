@@ -28,6 +28,7 @@ pub(crate) mod codes {
         OFFSET_METADATA_TOO_LARGE = OffsetMetadataTooLarge
         COORDINATOR_LOAD_IN_PROGRESS = CoordinatorLoadInProgress
         COORDINATOR_NOT_AVAILABLE = CoordinatorNotAvailable
+        NOT_COORDINATOR = NotCoordinator
         ILLEGAL_GENERATION = IllegalGeneration
         INCONSISTENT_GROUP_PROTOCOL = InconsistentGroupProtocol
         INVALID_GROUP_ID = InvalidGroupId

@@ -12,7 +12,9 @@
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -31,6 +33,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use uuid::Uuid;
 
+use super::disk::{Disk, Switched};
 use super::group::Group;
 use super::words::{ErrorCode, Outcome, s};
 
@@ -66,8 +69,9 @@ enum Host {
     Here {
         server: Option<Server>,
         config: Config,
+        disk: Arc<Disk>,
         /// Where its data lies, if it keeps any; removed in the end.
-        _folder: Option<TempDir>,
+        folder: Option<TempDir>,
     },
 }
 
@@ -88,7 +92,8 @@ impl World {
             return Self::of_another(bootstrap, settings).await;
         }
         let folder = tempfile::tempdir().unwrap();
-        let data = folder.path().to_str().unwrap().to_owned();
+        let data = folder.path().join("data");
+        let data = data.to_str().unwrap().to_owned();
         let settings = [&[("convoke.data.dir", &*data)], settings].concat();
         Some(Self::here(&settings, Some(folder)).await)
     }
@@ -117,12 +122,14 @@ impl World {
             loader.set(&format!("{key}={value}")).unwrap();
         }
         let config = loader.finish().unwrap().0;
-        let server = start(&config).await.unwrap();
+        let disk = Arc::new(Disk::default());
+        let server = start(&config, &disk).await.unwrap();
         server.ready().await;
         Self::at(Host::Here {
             server: Some(server),
             config,
-            _folder: folder,
+            disk,
+            folder,
         })
     }
 
@@ -135,6 +142,11 @@ impl World {
             run,
             count: AtomicU32::new(0),
         }
+    }
+
+    /// A server of ours that runs as a process at this address.
+    pub(crate) fn at_address(bootstrap: &str) -> Self {
+        Self::at(Host::Other(bootstrap.to_owned()))
     }
 
     /// Whether the server is ours: some outcomes are better than Kafka's.
@@ -168,31 +180,66 @@ impl World {
     pub(crate) async fn another_on_the_same_folder(&self) -> String {
         match &self.host {
             Host::Other(_) => panic!("not ours"),
-            Host::Here { config, .. } => start(config).await.err().unwrap().to_string(),
+            Host::Here { config, disk, .. } => start(config, disk).await.err().unwrap().to_string(),
         }
     }
 
     /// Kills it and starts it again on what it stored.
     pub(crate) async fn restart(&mut self) {
+        self.begin_restart().await;
+        self.available().await;
+    }
+
+    /// Kills it and starts it again; does not wait until it has read what it stored.
+    pub(crate) async fn begin_restart(&mut self) {
         match &mut self.host {
             Host::Other(_) => {
                 let command = std::env::var("CONVOKE_TEST_RESTART").unwrap();
                 let status = Command::new("sh").args(["-c", &command]).status().unwrap();
                 assert!(status.success(), "{command}");
             }
-            Host::Here { server, config, .. } => {
+            Host::Here {
+                server,
+                config,
+                disk,
+                ..
+            } => {
                 drop(server.take());
-                *server = Some(start_again(config).await);
+                *server = Some(start_again(config, disk).await);
             }
         }
-        self.available().await;
+    }
+
+    /// The disk under a server of ours.
+    pub(crate) fn disk(&self) -> Arc<Disk> {
+        match &self.host {
+            Host::Other(_) => panic!("not ours"),
+            Host::Here { disk, .. } => disk.clone(),
+        }
+    }
+
+    /// The data folder of a server of ours.
+    pub(crate) fn folder(&self) -> &Path {
+        match &self.host {
+            Host::Here {
+                folder: Some(folder),
+                ..
+            } => folder.path(),
+            _ => panic!("not ours, or in memory"),
+        }
     }
 
     /// Stops it in good order and starts it again on what it stored.
     pub(crate) async fn stop_and_start(&mut self) {
-        if let Host::Here { server, config, .. } = &mut self.host {
+        if let Host::Here {
+            server,
+            config,
+            disk,
+            ..
+        } = &mut self.host
+        {
             server.take().unwrap().stop().await.unwrap();
-            *server = Some(start_again(config).await);
+            *server = Some(start_again(config, disk).await);
         }
         self.available().await;
     }
@@ -347,15 +394,17 @@ impl World {
     }
 }
 
-async fn start(config: &Config) -> Result<Server, convoke::server::Error> {
-    within("a server", Server::builder().config(config.clone()).start()).await
+async fn start(config: &Config, disk: &Arc<Disk>) -> Result<Server, convoke::server::Error> {
+    let builder = Server::builder().config(config.clone());
+    let disk = Arc::new(Switched(disk.clone()));
+    within("a server", builder.file_system(disk).start()).await
 }
 
 /// Starts on a folder that the killed server may still be letting go of.
-async fn start_again(config: &Config) -> Server {
+async fn start_again(config: &Config, disk: &Arc<Disk>) -> Server {
     within("the data folder", async {
         loop {
-            match start(config).await {
+            match start(config, disk).await {
                 Ok(server) => return server,
                 Err(convoke::server::Error::Log(_)) => tokio::task::yield_now().await,
                 Err(e) => panic!("{e}"),
