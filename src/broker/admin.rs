@@ -146,6 +146,9 @@ impl Broker {
         request: DeleteTopicsRequest,
         version: i16,
     ) -> DeleteTopicsResponse {
+        if !self.shared.options.delete_topics {
+            return deletion_disabled(request, version);
+        }
         let mut results = Vec::new();
         let mut names: Vec<Arc<str>> = Vec::new();
         {
@@ -642,6 +645,25 @@ fn deleted(
         .with_topic_id(id)
         .with_error_code(refusal.map_or(0, |refusal| refusal.code))
         .with_error_message(refusal.and_then(Refusal::text))
+}
+
+/// `delete.topic.enable=false`: every topic is refused, in words that old clients know.
+fn deletion_disabled(request: DeleteTopicsRequest, version: i16) -> DeleteTopicsResponse {
+    let error = match version {
+        ..3 => ResponseError::InvalidRequest,
+        3.. => ResponseError::TopicDeletionDisabled,
+    };
+    let refusal = Refusal::new(error, "Topic deletion is disabled.");
+    let names = request.topic_names.into_iter();
+    let named = names.map(|name| (Some(name), uuid::Uuid::nil()));
+    let states = request
+        .topics
+        .into_iter()
+        .map(|state| (state.name, state.topic_id));
+    let results = named
+        .chain(states)
+        .map(|(name, id)| deleted(name, id, Some(&refusal)));
+    DeleteTopicsResponse::default().with_responses(results.collect())
 }
 
 fn duplicate() -> Refusal {

@@ -1,6 +1,7 @@
 //! Fetch with its wait. Every answer is sessionless (session id 0): each request names all its partitions.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kafka_protocol::error::ResponseError;
@@ -61,6 +62,8 @@ impl Broker {
         loop {
             let pass = self.read_all(&request, version).await;
             if pass.urgent || pass.bytes >= min_bytes || !may_wait || request.topics.is_empty() {
+                let fetched = &self.shared.counted.fetched_bytes;
+                fetched.fetch_add(pass.bytes as u64, Ordering::Relaxed);
                 return FetchResponse::default().with_responses(pass.topics);
             }
             let missing = i64::try_from(min_bytes - pass.bytes).unwrap_or(i64::MAX);

@@ -28,9 +28,6 @@ const CLUSTER_OPERATIONS: i32 = 8096;
 /// The bits of operations when they were not asked for.
 const NOT_ASKED: i32 = i32::MIN;
 
-/// `max.request.partition.size.limit`: partitions in one DescribeTopicPartitions response.
-const PARTITIONS_MAX: i32 = 2000;
-
 impl Broker {
     /// Metadata 0–13. A missing topic is created when the request and `auto.create.topics.enable` allow it, and is
     /// then in the same answer: Kafka answers an error first and the topic to a later request.
@@ -270,7 +267,8 @@ impl Broker {
             names.retain(|name| *name >= &**cursor.topic_name);
             first = cursor.partition_index;
         }
-        let mut left = request.response_partition_limit.clamp(1, PARTITIONS_MAX);
+        let most = self.shared.options.described_partitions_max.max(1);
+        let mut left = request.response_partition_limit.clamp(1, most);
         for name in names {
             let from = if cursor.is_some_and(|cursor| &**cursor.topic_name == name) {
                 first

@@ -28,7 +28,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use kafka_protocol::error::ResponseError;
@@ -140,6 +140,10 @@ pub struct BrokerOptions {
     pub producer_id_expiration_ms: i64,
     /// `fetch.max.bytes`: no fetch response carries more, one batch excepted.
     pub fetch_bytes_max: usize,
+    /// `delete.topic.enable`.
+    pub delete_topics: bool,
+    /// `max.request.partition.size.limit`: partitions in one DescribeTopicPartitions response.
+    pub described_partitions_max: i32,
     /// How many files of topic data are kept open at most.
     pub open_files_max: usize,
     /// Unix milliseconds now; never goes back.
@@ -165,6 +169,8 @@ impl Default for BrokerOptions {
             retention_check_interval_ms: 300_000,
             producer_id_expiration_ms: 86_400_000,
             fetch_bytes_max: 57_671_680,
+            delete_topics: true,
+            described_partitions_max: 2000,
             open_files_max: 512,
             clock: Arc::new(|| 0),
         }
@@ -288,6 +294,24 @@ pub struct Bounds {
     pub last_stable: i64,
 }
 
+/// What went through the data plane since it was opened. Only ever grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes of batches that Produce appended.
+    pub produced_bytes: u64,
+    /// Records in them.
+    pub produced_records: u64,
+    /// Bytes of batches that Fetch handed out.
+    pub fetched_bytes: u64,
+}
+
+#[derive(Default)]
+struct Counted {
+    produced_bytes: AtomicU64,
+    produced_records: AtomicU64,
+    fetched_bytes: AtomicU64,
+}
+
 /// The epoch of every partition's leader, who never changes.
 const LEADER_EPOCH: i32 = 0;
 
@@ -308,6 +332,7 @@ struct Shared {
     producer_ids: tokio::sync::Mutex<std::ops::Range<i64>>,
     on_topics: OnTopics,
     on_group_configs: OnGroupConfigs,
+    counted: Counted,
 }
 
 /// What a change holds: one at a time.
@@ -397,6 +422,7 @@ impl Broker {
             producer_ids: tokio::sync::Mutex::new(0..0),
             on_topics,
             on_group_configs,
+            counted: Counted::default(),
             options,
         };
         shared.load(known)?;
@@ -420,6 +446,23 @@ impl Broker {
     /// What is set per group now.
     pub fn group_configs(&self) -> BTreeMap<String, BTreeMap<String, String>> {
         self.shared.groups().clone()
+    }
+
+    /// What went through since the start.
+    pub fn traffic(&self) -> Traffic {
+        let counted = &self.shared.counted;
+        Traffic {
+            produced_bytes: counted.produced_bytes.load(Ordering::Relaxed),
+            produced_records: counted.produced_records.load(Ordering::Relaxed),
+            fetched_bytes: counted.fetched_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Bytes that all topics take.
+    pub fn data_bytes(&self) -> u64 {
+        let topics = self.shared.topics();
+        let partitions = topics.iter().flat_map(|topic| &topic.partitions);
+        partitions.map(|partition| partition.size_bytes()).sum()
     }
 
     /// How far a partition reaches; `None` if there is no such partition.

@@ -1,6 +1,7 @@
 //! Produce and the checks of a batch: its header and CRC, never its records.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
@@ -108,6 +109,12 @@ impl Broker {
             return Err(Refusal::new(ResponseError::NotEnoughReplicas, message));
         }
         let appended = partition.append(&header, &records, &topic.config, now_ms)?;
+        let counted = &self.shared.counted;
+        counted
+            .produced_bytes
+            .fetch_add(records.len() as u64, Ordering::Relaxed);
+        let count = u64::try_from(header.count).unwrap_or(0);
+        counted.produced_records.fetch_add(count, Ordering::Relaxed);
         if !appended.chores.is_empty() {
             let must_sync = appended.chores.flush;
             let (partition, chores) = (Arc::clone(partition), appended.chores);

@@ -74,6 +74,8 @@ pub(super) fn broker(
         retention_check_interval_ms: u64::try_from(retention_check_ms).unwrap_or(300_000),
         producer_id_expiration_ms: i64::from(config.producer_id_expiration_ms),
         fetch_bytes_max: size(config.fetch_max_bytes),
+        delete_topics: config.delete_topic_enable,
+        described_partitions_max: config.max_request_partition_size_limit,
         clock,
         ..BrokerOptions::default()
     }
