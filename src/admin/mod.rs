@@ -5,6 +5,7 @@
 mod listener;
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::Json;
@@ -63,11 +64,14 @@ pub struct Progress {
     pub total_bytes: u64,
 }
 
+/// A text that takes a moment to make.
+pub type Text = Pin<Box<dyn Future<Output = String> + Send>>;
+
 /// What the pages are made of.
 #[derive(Clone)]
 pub struct Sources {
     /// Renders the metrics in Prometheus' text format.
-    pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    pub metrics: Arc<dyn Fn() -> Text + Send + Sync>,
     /// Says how things stand.
     pub standing: Arc<dyn Fn() -> Standing + Send + Sync>,
 }
@@ -164,7 +168,7 @@ async fn metrics(State(sources): State<Sources>) -> Response {
         header::CONTENT_TYPE,
         "text/plain; version=0.0.4; charset=utf-8",
     )];
-    (format, (sources.metrics)()).into_response()
+    (format, (sources.metrics)().await).into_response()
 }
 
 async fn not_found(uri: Uri) -> Problem {

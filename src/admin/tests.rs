@@ -9,7 +9,7 @@ use super::*;
 /// Asks a router over a real socket; head and body come back.
 async fn ask(standing: Standing, request: &str) -> (String, String) {
     let sources = Sources {
-        metrics: Arc::new(|| "a_metric 1\n".to_owned()),
+        metrics: Arc::new(|| Box::pin(async { "a_metric 1\n".to_owned() })),
         standing: Arc::new(move || standing.clone()),
     };
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -108,7 +108,7 @@ async fn the_standing_is_asked_for_anew_each_time() {
     let count = Arc::new(Mutex::new(0));
     let counted = count.clone();
     let sources = Sources {
-        metrics: Arc::new(String::new),
+        metrics: Arc::new(|| Box::pin(async { String::new() })),
         standing: Arc::new(move || {
             *counted.lock().unwrap() += 1;
             Standing::default()

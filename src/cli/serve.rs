@@ -113,10 +113,13 @@ fn sources(looking: &Looking) -> Sources {
     let (for_metrics, for_standing) = (looking.clone(), looking.clone());
     Sources {
         metrics: Arc::new(move || {
-            for_metrics
-                .get()
-                .map(|observer| observer.metrics().render())
-                .unwrap_or_default()
+            let observer = for_metrics.get().cloned();
+            Box::pin(async move {
+                match observer {
+                    Some(observer) => observer.scrape().await,
+                    None => String::new(),
+                }
+            })
         }),
         standing: Arc::new(move || for_standing.get().map_or_else(opening, standing)),
     }

@@ -337,8 +337,10 @@ impl Connection {
         } else {
             CHUNK_BYTES
         };
+        let mut read_bytes = 0;
         if let Some(room) = self.input.room(CHUNK_BYTES) {
-            if self.reader.read_buf(room).await? == 0 {
+            read_bytes = self.reader.read_buf(room).await?;
+            if read_bytes == 0 {
                 return Err(End::Closed);
             }
         } else {
@@ -353,6 +355,7 @@ impl Connection {
                             Poll::Ready(Err(End::Closed))
                         }
                         Poll::Ready(Ok(())) => {
+                            read_bytes = chunk.filled().len();
                             Poll::Ready(input.push(chunk.filled()).map_err(End::BadFrame))
                         }
                     }
@@ -360,6 +363,10 @@ impl Connection {
             })
             .await?;
         }
+        self.house
+            .metrics
+            .received_bytes
+            .increment(read_bytes as u64);
         self.held.set(self.input.len());
         Ok(())
     }
@@ -388,6 +395,9 @@ impl Connection {
                 }
                 Err(error) => return Err(error.into()),
             }
+        }
+        if written > 0 {
+            self.house.metrics.sent_bytes.increment(written as u64);
         }
         self.output = BytesMut::new();
         Ok(())

@@ -1,30 +1,53 @@
-//! What has to be done now and then: gauges brought up to date, histograms emptied.
+//! Keeps the metrics: histograms are emptied by the clock, gauges are brought up to date when somebody looks.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Mutex;
+
 use super::House;
 use super::observer::count;
 use super::store::Store;
-use crate::group::{Cause, Census, Stats};
+use crate::group::{Census, Stats};
 
 const PACE: Duration = Duration::from_secs(1);
-/// Counting walks all groups, so it is done less often.
-const ROUNDS_PER_COUNT: u64 = 5;
+/// A scrape does not wait longer than this for shards; it shows older counts then.
+const COUNT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Runs until the server ends.
-pub(crate) async fn run(house: Arc<House>, store: Store) {
-    let mut ticks = tokio::time::interval(PACE);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut round = 0_u64;
-    loop {
-        ticks.tick().await;
-        gauges(&house, &store);
-        if round.is_multiple_of(ROUNDS_PER_COUNT) {
-            count_groups(&house).await;
+/// Keeps the metrics of one server.
+#[derive(Debug)]
+pub(crate) struct Housekeeper {
+    house: Arc<House>,
+    store: Store,
+    /// What each shard had done when it was last asked. Held while counting, so that scrapes take turns.
+    done: Mutex<Vec<Stats>>,
+}
+
+impl Housekeeper {
+    pub(crate) fn new(house: Arc<House>, store: Store) -> Arc<Self> {
+        let done = Mutex::default();
+        Arc::new(Self { house, store, done })
+    }
+
+    /// Empties histograms until the server ends.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(PACE);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.house.metrics.upkeep();
         }
-        round += 1;
-        house.metrics.upkeep();
+    }
+
+    /// Brings everything up to date that is not counted as it happens. Asks every shard.
+    pub(crate) async fn refresh(&self) {
+        gauges(&self.house, &self.store);
+        let counting = async {
+            let mut done = self.done.lock().await;
+            count_groups(&self.house, &mut done).await;
+        };
+        // Shards that are late are counted by the next scrape.
+        let _ = tokio::time::timeout(COUNT_PATIENCE, counting).await;
     }
 }
 
@@ -49,6 +72,12 @@ fn gauges(house: &House, store: &Store) {
     metrics.topics.set(topics.len() as f64);
     let partitions: i64 = topics.iter().map(|topic| i64::from(topic.partitions)).sum();
     metrics.partitions.set(partitions as f64);
+    let data_bytes = house.route.broker.data_bytes();
+    metrics.topic_data_bytes.set(data_bytes as f64);
+    let traffic = house.route.broker.traffic();
+    metrics.produced_bytes.absolute(traffic.produced_bytes);
+    metrics.produced_records.absolute(traffic.produced_records);
+    metrics.fetched_bytes.absolute(traffic.fetched_bytes);
     if let Some(log) = store.log() {
         let stats = log.stats();
         metrics
@@ -58,48 +87,17 @@ fn gauges(house: &House, store: &Store) {
     }
 }
 
-async fn count_groups(house: &House) {
-    let mut census = Census::default();
-    let mut done = Stats::default();
-    for (stats, shard) in count(house).await {
-        census.add(&shard);
-        done.offset_commits += stats.offset_commits;
-        done.offset_expirations += stats.offset_expirations;
-        done.offset_deletions += stats.offset_deletions;
-        done.classic_completed_rebalances += stats.classic_completed_rebalances;
-        done.consumer_rebalances += stats.consumer_rebalances;
-        for (sum, one) in done.rebalances.iter_mut().zip(stats.rebalances) {
-            *sum += one;
-        }
-    }
+async fn count_groups(house: &House, done: &mut Vec<Stats>) {
     let metrics = &house.metrics;
-    metrics.offset_count.set(census.offsets as f64);
-    metrics.member_count.set(census.members as f64);
-    metrics
-        .group_count
-        .get(&["classic"])
-        .set(census.classic.iter().sum::<u64>() as f64);
-    metrics
-        .group_count
-        .get(&["consumer"])
-        .set(census.consumer.iter().sum::<u64>() as f64);
-    for (state, count) in Census::CLASSIC_STATES.into_iter().zip(census.classic) {
-        metrics.classic_group_count.get(&[state]).set(count as f64);
+    let mut census = Census::default();
+    let mut queued = 0;
+    done.resize(house.route.shards.len(), Stats::default());
+    for (place, count) in count(house).await {
+        census.add(&count.census);
+        queued += count.queued;
+        metrics.stats(&done[place], &count.stats);
+        done[place] = count.stats;
     }
-    for (state, count) in Census::CONSUMER_STATES.into_iter().zip(census.consumer) {
-        metrics.consumer_group_count.get(&[state]).set(count as f64);
-    }
-    // A shard that was loaded anew begins at 0 again; `absolute` never goes back.
-    metrics.offset_commits.absolute(done.offset_commits);
-    metrics.offset_expirations.absolute(done.offset_expirations);
-    metrics.offset_deletions.absolute(done.offset_deletions);
-    metrics
-        .classic_completed_rebalances
-        .absolute(done.classic_completed_rebalances);
-    metrics
-        .consumer_group_rebalances
-        .absolute(done.consumer_rebalances);
-    for (cause, count) in Cause::ALL.into_iter().zip(done.rebalances) {
-        metrics.rebalances.get(&[cause.name()]).absolute(count);
-    }
+    metrics.census(&census);
+    metrics.event_queue_size.set(queued as f64);
 }

@@ -223,15 +223,15 @@ metrics! {
         offset_deletions: Counter = "convoke_offset_deletions_total", NO, "Offsets deleted by OffsetDelete.";
         classic_completed_rebalances: Counter = "convoke_classic_completed_rebalances_total", NO, "Generations of classic groups that became Stable.";
         consumer_group_rebalances: Counter = "convoke_consumer_group_rebalances_total", NO, "Rises of consumer groups' epochs.";
-        event_queue_size: Gauge = "convoke_event_queue_size", NO, "Requests and events that wait in the shards' mailboxes.";
-        event_queue_seconds: Histogram = "convoke_event_queue_seconds", SECONDS, "Time from a mailbox to the coordinator.";
+        event_queue_size: Gauge = "convoke_event_queue_size", NO, "Requests and events that wait in the shards' mailboxes when somebody looks.";
+        event_queue_seconds: Histogram = "convoke_event_queue_seconds", SECONDS, "Time in a shard's mailbox, of one event for each shard and look.";
         event_processing_seconds: Histogram = "convoke_event_processing_seconds", SECONDS, "Time a coordinator took for one batch of events.";
         event_batch_size: Histogram = "convoke_event_batch_size", COUNTS, "Events a shard took from its mailbox at once.";
         event_purgatory_seconds: Histogram = "convoke_event_purgatory_seconds", SECONDS, "Time replies waited for their records to be durable.";
         shard_load_seconds: Histogram = "convoke_shard_load_seconds", SECONDS, "Time to load the group log into the shards, or one shard anew.";
         log_append_seconds: Histogram = "convoke_log_append_seconds", SECONDS, "Time to write one batch to the group log, without its sync.";
         log_sync_seconds: Histogram = "convoke_log_sync_seconds", SECONDS, "Time of one sync of the group log.";
-        log_batch_records: Histogram = "convoke_log_batch_records", COUNTS, "Records that became durable with one sync.";
+        log_batch_frames: Histogram = "convoke_log_batch_frames", COUNTS, "Batches of records, one for each batch of a shard, that became durable with one sync.";
         log_batch_bytes: Histogram = "convoke_log_batch_bytes", BYTES, "Bytes that became durable with one sync.";
         log_bytes: Gauge = "convoke_log_bytes", NO, "Bytes of the group log on disk.";
         log_segments: Gauge = "convoke_log_segments", NO, "Files of the group log.";
@@ -322,12 +322,6 @@ impl Metrics {
         self.prometheus.render()
     }
 
-    /// A handle that renders, for whoever must not hold the metrics themselves.
-    pub fn renderer(&self) -> impl Fn() -> String + Send + Sync + Clone + 'static {
-        let handle = self.prometheus.clone();
-        move || handle.render()
-    }
-
     /// Moves what histograms have gathered into their buckets. Until then each value takes eight
     /// bytes, so the server calls this every second.
     pub fn upkeep(&self) {
@@ -386,9 +380,8 @@ impl Metrics {
     /// Takes what a coordinator has done since `before`.
     pub fn stats(&self, before: &Stats, now: &Stats) {
         let grow = |counter: &Counter, before: u64, now: u64| {
-            if let Some(more @ 1..) = now.checked_sub(before) {
-                counter.increment(more);
-            }
+            // A coordinator that was loaded anew begins at 0 again.
+            counter.increment(now.checked_sub(before).unwrap_or(now));
         };
         grow(
             &self.offset_commits,
@@ -418,7 +411,7 @@ impl Metrics {
         );
         for cause in Cause::ALL {
             let at = cause as usize;
-            if now.rebalances[at] > before.rebalances[at] {
+            if now.rebalances[at] != before.rebalances[at] {
                 let counter = self.rebalances.get(&[cause.name()]);
                 grow(&counter, before.rebalances[at], now.rebalances[at]);
             }
@@ -606,7 +599,6 @@ mod tests {
         };
         now.rebalances[Cause::MemberLeft as usize] = 2;
         metrics.stats(&Stats::default(), &now);
-        // A coordinator that was loaded again begins at 0.
         metrics.stats(&now, &Stats::default());
         metrics.stats(
             &Stats::default(),

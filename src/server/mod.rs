@@ -43,6 +43,7 @@ pub use readiness::{Readiness, Report};
 
 use self::budget::Budget;
 use self::gate::Gate;
+use self::housekeeping::Housekeeper;
 use self::metrics::Metrics;
 use self::route::Route;
 use self::shard::Letter;
@@ -129,6 +130,7 @@ pub struct Address {
 #[derive(Debug)]
 pub struct Server {
     house: Arc<House>,
+    housekeeper: Arc<Housekeeper>,
     addresses: Vec<Address>,
     grace: Duration,
     stop_accepting: watch::Sender<bool>,
@@ -170,6 +172,7 @@ impl Server {
     pub fn observer(&self) -> Observer {
         Observer {
             house: self.house.clone(),
+            housekeeper: self.housekeeper.clone(),
         }
     }
 

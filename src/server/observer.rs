@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::House;
+use super::housekeeping::Housekeeper;
 use super::metrics::Metrics;
 use super::readiness::Report;
-use super::shard::{Letter, Mailbox};
+use super::shard::{Count, Letter, Mailbox};
 use crate::broker::Broker;
 use crate::group::{Census, Stats};
 
@@ -15,6 +16,7 @@ use crate::group::{Census, Stats};
 #[derive(Clone, Debug)]
 pub struct Observer {
     pub(super) house: Arc<House>,
+    pub(super) housekeeper: Arc<Housekeeper>,
 }
 
 impl Observer {
@@ -33,6 +35,12 @@ impl Observer {
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.house.metrics
+    }
+
+    /// The metrics as text for Prometheus, counted at this moment. To be awaited inside a tokio runtime.
+    pub async fn scrape(&self) -> String {
+        self.housekeeper.refresh().await;
+        self.house.metrics.render()
     }
 
     /// Whether the server has begun to stop.
@@ -56,21 +64,25 @@ impl Observer {
     /// What each shard has done and holds. Shards that are not serving are left out. Walks all groups: for a scrape,
     /// not for a loop.
     pub async fn count(&self) -> Vec<(Stats, Census)> {
-        count(&self.house).await
+        let counts = count(&self.house).await;
+        let pair = |(_, count): (usize, Count)| (count.stats, count.census);
+        counts.into_iter().map(pair).collect()
     }
 }
 
-pub(super) async fn count(house: &House) -> Vec<(Stats, Census)> {
+/// The counts of the shards that serve, with their places.
+pub(super) async fn count(house: &House) -> Vec<(usize, Count)> {
+    let since_us = house.metrics.now_us();
     let ask = |shard: &Mailbox| {
-        let (sender, receiver) = oneshot::channel();
-        shard.send(Letter::Count(sender));
+        let (to, receiver) = oneshot::channel();
+        shard.send(Letter::Count { since_us, to });
         receiver
     };
     let asked: Vec<_> = house.route.shards.iter().map(ask).collect();
     let mut counts = Vec::with_capacity(asked.len());
-    for shard in asked {
+    for (place, shard) in asked.into_iter().enumerate() {
         if let Ok(count) = shard.await {
-            counts.push(count);
+            counts.push((place, count));
         }
     }
     counts

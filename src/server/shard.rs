@@ -56,9 +56,23 @@ pub(crate) enum Letter {
     /// Topics appeared, grew or went.
     Topics(Arc<TopicsChange>),
     /// Say what has been done and what there is.
-    Count(oneshot::Sender<(Stats, Census)>),
+    Count {
+        /// When the letter was sent, by the metrics' clock: how long it waited stands for all letters.
+        since_us: u64,
+        /// Who asks.
+        to: oneshot::Sender<Count>,
+    },
     /// Answer who is parked, let the rest become durable, say so, and take nothing more.
     Stop(oneshot::Sender<()>),
+}
+
+/// What a shard has done and holds.
+#[derive(Debug)]
+pub(crate) struct Count {
+    pub(crate) stats: Stats,
+    pub(crate) census: Census,
+    /// Letters that wait in its mailbox.
+    pub(crate) queued: usize,
 }
 
 /// Where a shard is written to.
@@ -136,6 +150,8 @@ enum Trouble {
 pub(crate) struct Shard {
     setup: Setup,
     life: Life,
+    /// Since when the coordinator has been loading, by the metrics' clock.
+    loading_since_us: u64,
     /// Away while the coordinator is being loaded.
     ledger: Option<Ledger>,
     mail: mpsc::UnboundedReceiver<Letter>,
@@ -171,6 +187,7 @@ impl Shard {
         loaded: oneshot::Receiver<Loaded>,
     ) -> Self {
         Self {
+            loading_since_us: setup.metrics.now_us(),
             setup,
             life: Life::Loading(loaded),
             ledger: None,
@@ -302,9 +319,17 @@ impl Shard {
                 self.setup.topics = change.topics.clone();
                 self.topics(now, change);
             }
-            Letter::Count(to) => {
+            Letter::Count { since_us, to } => {
+                let metrics = &self.setup.metrics;
+                let waited_us = metrics.now_us().saturating_sub(since_us);
+                let waited = &metrics.event_queue_seconds;
+                waited.record(Duration::from_micros(waited_us));
                 if let Life::Serving(coordinator) = &self.life {
-                    let _ = to.send((*coordinator.stats(), coordinator.census()));
+                    let _ = to.send(Count {
+                        stats: *coordinator.stats(),
+                        census: coordinator.census(),
+                        queued: self.mail.len(),
+                    });
                 }
             }
             Letter::Stop(stopped) => {
@@ -594,6 +619,7 @@ impl Shard {
         );
         let (sender, receiver) = oneshot::channel();
         self.setup.readiness.loading(shard);
+        self.loading_since_us = self.setup.metrics.now_us();
         tokio::task::spawn_blocking(move || {
             let read = catch_unwind(AssertUnwindSafe(|| {
                 ledger.reload(|record| coordinator.apply(record))
@@ -631,6 +657,10 @@ impl Shard {
         };
         self.life = Life::Serving(coordinator);
         self.setup.readiness.serving(self.setup.partition);
+        let metrics = &self.setup.metrics;
+        let took_us = metrics.now_us().saturating_sub(self.loading_since_us);
+        let load = &metrics.shard_load_seconds;
+        load.record(Duration::from_micros(took_us));
         self.collect();
         self.finish(now);
     }

@@ -10,6 +10,8 @@ use tokio::sync::{oneshot, watch};
 use super::budget::Budget;
 use super::clock::Clock;
 use super::gate::Gate;
+use super::housekeeping::Housekeeper;
+use super::knobs;
 use super::listen::{self, Listening};
 use super::load::{self, Waiting};
 use super::metrics::Metrics;
@@ -20,7 +22,6 @@ use super::shard::{Mailbox, Setup, Shard};
 use super::store::{Opening, Store};
 use super::topics::Announcer;
 use super::{Address, Error, House, Server};
-use super::{housekeeping, knobs};
 use crate::broker::{self, Broker};
 use crate::config::Config;
 use crate::log::Identity;
@@ -85,10 +86,11 @@ pub(crate) async fn start(config: Config, fs: Arc<dyn Fs>) -> Result<Server, Err
         &config, &identity, gate, mailboxes, broker, &metrics, &readiness,
     );
     let addresses = listening.iter().map(address).collect();
+    let housekeeper = Housekeeper::new(house.clone(), store.clone());
     let stop_accepting = watch::Sender::new(false);
     let mut tasks = vec![
         tokio::spawn(house.gate.clone().watch()),
-        tokio::spawn(housekeeping::run(house.clone(), store.clone())),
+        tokio::spawn(housekeeper.clone().run()),
     ];
     let lines = Quiet::new(clock);
     for listening in listening {
@@ -102,6 +104,7 @@ pub(crate) async fn start(config: Config, fs: Arc<dyn Fs>) -> Result<Server, Err
     }
     Ok(Server {
         house,
+        housekeeper,
         addresses,
         grace: Duration::from_millis(u64::try_from(config.shutdown_grace_ms).unwrap_or(0)),
         stop_accepting,

@@ -79,6 +79,7 @@ fn log_options(config: &Config, metrics: &Arc<Metrics>) -> LogOptions {
         on_sync: Some(Arc::new(move |sample: SyncSample| {
             metrics.log_sync_seconds.record(sample.took);
             metrics.log_batch_bytes.record(sample.bytes as f64);
+            metrics.log_batch_frames.record(sample.frames as f64);
         })),
         ..LogOptions::default()
     }

@@ -6,5 +6,6 @@ mod cli;
 mod docs;
 mod layers;
 mod log;
+mod metrics;
 mod server;
 mod versions;
