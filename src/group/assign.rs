@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::fmt;
 
 use super::request::IdPartitions;
 use super::types::TopicId;
@@ -13,18 +14,18 @@ use super::types::TopicId;
 /// Decides who shall hold what. Kafka calls this a server-side assignor (KIP-848).
 ///
 /// Besides `uniform` and `range`, an embedder may give the coordinator its own.
-pub trait Assignor: Send + Sync {
+pub trait Assignor: fmt::Debug + Send + Sync {
     /// The name that members choose it by and that ConsumerGroupDescribe shows.
     fn name(&self) -> &str;
 
     /// The target of each member, in the order of [`Input::members`].
     ///
     /// Partitions may stay with nobody only where nobody subscribes to their topic. Must depend on nothing but the
-    /// input. The coordinator runs [`check`] over the result, so a defect here is an error of this group's heartbeats
-    /// and nothing worse.
+    /// input. The coordinator runs [`check`] over the result, so a defect here leaves the group with its last target and
+    /// a count in [`Stats`](super::Stats), and does nothing worse.
     ///
     /// # Errors
-    /// Whatever keeps it from deciding, in words for the member; the group keeps its last target.
+    /// Whatever keeps it from deciding, in words. The group keeps its last target, and asks again after the interval.
     fn assign(&self, input: &Input<'_>) -> Result<Vec<IdPartitions>, String>;
 }
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::classic::{Group, Phase};
+use super::consumer::Refusal;
+use super::reconcile::without_epochs;
 use super::request::{
-    Describe, DescribeReply, DescribedMember, ErrorCode, List, ListReply, ListedGroup, Reply,
-    RequestId,
+    ConsumerDescribeReply, ConsumerDescribedMember, Describe, DescribeReply, DescribedMember,
+    DescribedPartitions, ErrorCode, IdPartitions, List, ListReply, ListedGroup, Reply, RequestId,
 };
 use super::stats::Census;
 use super::types::GroupId;
@@ -20,6 +22,14 @@ impl Coordinator {
             .state
             .groups()
             .map(|(group_id, entry)| {
+                if let Some(group) = &entry.consumer {
+                    return ListedGroup {
+                        group_id: group_id.clone(),
+                        protocol_type: Arc::from("consumer"),
+                        state: group.phase().name(),
+                        group_type: "consumer",
+                    };
+                }
                 let live = self.classic.get(&**group_id);
                 let recorded = entry.classic.as_ref().map(|value| &value.protocol_type);
                 ListedGroup {
@@ -63,7 +73,7 @@ impl Coordinator {
         let group_id = &request.group_id;
         let reply = match (self.classic.get(&**group_id), self.state.group(group_id)) {
             (Some(group), _) => describe_live(group_id, group),
-            (None, Some(entry)) => DescribeReply {
+            (None, Some(entry)) if entry.consumer.is_none() => DescribeReply {
                 state: Phase::Empty.name(),
                 protocol_type: entry
                     .classic
@@ -71,14 +81,92 @@ impl Coordinator {
                     .map_or_else(|| Arc::from(""), |value| value.protocol_type.clone()),
                 ..described(group_id)
             },
-            (None, None) if request.unknown_is_error => DescribeReply {
+            (None, _) if request.unknown_is_error => DescribeReply {
                 error: ErrorCode::GroupIdNotFound,
                 message: Some(format!("Group {group_id} not found.")),
                 ..described(group_id)
             },
-            (None, None) => described(group_id),
+            (None, _) => described(group_id),
         };
         actions.reply(id, group_id, Reply::Describe(reply));
+    }
+
+    /// ConsumerGroupDescribe of one group.
+    pub(super) fn consumer_describe(
+        &self,
+        id: RequestId,
+        group_id: GroupId,
+        actions: &mut Actions,
+    ) {
+        let reply = self
+            .described_consumer(&group_id)
+            .unwrap_or_else(|(error, message)| ConsumerDescribeReply {
+                group_id: group_id.clone(),
+                error,
+                message: Some(message).filter(|message| !message.is_empty()),
+                state: "",
+                group_epoch: 0,
+                assignment_epoch: 0,
+                assignor_name: Arc::from(""),
+                members: Vec::new(),
+            });
+        actions.reply(id, &group_id, Reply::ConsumerDescribe(reply));
+    }
+
+    fn described_consumer(&self, group_id: &GroupId) -> Result<ConsumerDescribeReply, Refusal> {
+        if group_id.is_empty() {
+            return Err((ErrorCode::InvalidGroupId, String::new()));
+        }
+        let group = self.state.consumer(group_id).ok_or_else(|| {
+            let message = format!("Group {group_id} is not a consumer group.");
+            (ErrorCode::GroupIdNotFound, message)
+        })?;
+        let members = group.members().map(|(member_id, member)| {
+            let (told, current) = (member.told(), member.current());
+            // What it may still hold: the assigned ones and those it has not confirmed to have given back.
+            let held = [&current.assigned[..], &current.pending_revocation].concat();
+            ConsumerDescribedMember {
+                member_id: member_id.clone(),
+                instance_id: told.instance_id.clone(),
+                rack_id: told.rack_id.clone(),
+                member_epoch: current.member_epoch,
+                client: told.client.clone(),
+                subscribed_topic_names: told.subscribed_topic_names.clone(),
+                subscribed_topic_regex: told
+                    .subscribed_topic_regex
+                    .clone()
+                    .unwrap_or_else(|| Arc::from("")),
+                assignment: self.with_names(without_epochs(&held)),
+                target_assignment: self.with_names(member.target().clone()),
+                is_classic: told.classic.is_some(),
+            }
+        });
+        Ok(ConsumerDescribeReply {
+            group_id: group_id.clone(),
+            error: ErrorCode::None,
+            message: None,
+            state: group.phase().name(),
+            group_epoch: group.epoch(),
+            assignment_epoch: group.assignment_epoch(),
+            assignor_name: Arc::from(self.assignor(group).name()),
+            members: members.collect(),
+        })
+    }
+
+    /// Partitions by topic, once each, with its name; topics that are gone are left out.
+    fn with_names(&self, mut partitions: IdPartitions) -> Vec<DescribedPartitions> {
+        partitions.sort_unstable();
+        let merged = partitions.chunk_by(|a, b| a.0 == b.0).filter_map(|topic| {
+            let topic_name = self.topics.name_of(topic[0].0)?.clone();
+            let mut partitions: Vec<i32> = topic.iter().flat_map(|(_, p)| p).copied().collect();
+            partitions.sort_unstable();
+            Some(DescribedPartitions {
+                topic_id: topic[0].0,
+                topic_name,
+                partitions,
+            })
+        });
+        merged.collect()
     }
 
     /// Counts groups by type and state, members and offsets. Walks every group: not for every second.
@@ -88,7 +176,12 @@ impl Coordinator {
             offsets: self.state.offset_count(),
             ..Census::default()
         };
-        for (group_id, _) in self.state.groups() {
+        for (group_id, entry) in self.state.groups() {
+            if let Some(group) = &entry.consumer {
+                census.consumer[group.phase() as usize] += 1;
+                census.members += group.member_count() as u64;
+                continue;
+            }
             let live = self.classic.get(&**group_id);
             census.classic[live.map_or(Phase::Empty, |group| group.phase()) as usize] += 1;
             census.members += live.map_or(0, |group| group.member_count() as u64);

@@ -33,6 +33,31 @@ impl Ids {
         let uuid = uuid::Builder::from_random_bytes(self.bytes()).into_uuid();
         Arc::from(format!("{prefix}-{uuid}"))
     }
+
+    /// An id for a member of a consumer group: a UUID in 22 characters of base64url, as Kafka writes it.
+    pub(super) fn consumer(&mut self) -> MemberId {
+        const ALPHABET: &[u8; 64] =
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        loop {
+            let uuid = uuid::Builder::from_random_bytes(self.bytes())
+                .into_uuid()
+                .as_u128();
+            // 128 bits and 4 zero bits, six at a time. Kafka too draws again where a dash would stand first.
+            let text: String = (0..22)
+                .map(|place| {
+                    let bits = if place == 21 {
+                        uuid << 4
+                    } else {
+                        uuid >> (122 - 6 * place)
+                    };
+                    char::from(ALPHABET[(bits & 63) as usize])
+                })
+                .collect();
+            if !text.starts_with('-') {
+                return Arc::from(text);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -46,5 +71,20 @@ mod tests {
         assert_eq!(id, two.classic("c"));
         assert_ne!(id, one.classic("c"));
         assert_eq!(id.len(), "c-".len() + 36);
+    }
+
+    #[test]
+    fn a_consumer_id_is_a_uuid_in_22_characters() {
+        let mut ids = Ids::new(7);
+        for _ in 0..100 {
+            let id = ids.consumer();
+            assert_eq!(id.len(), 22);
+            assert!(
+                !id.starts_with('-')
+                    && id
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+            );
+        }
     }
 }

@@ -6,6 +6,7 @@
 mod actions;
 pub mod assign;
 mod classic;
+mod consumer;
 mod describe;
 mod ids;
 mod offsets;
@@ -19,6 +20,7 @@ pub mod stats;
 pub mod subscription;
 mod timers;
 pub mod types;
+mod upgrade;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -26,13 +28,14 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 pub use actions::{Actions, After, Answer};
+pub use consumer::GroupOverrides;
 pub use stats::{Cause, Census, Stats};
+pub use upgrade::Migration;
 
+use assign::{Assignor, Range, Uniform};
 use ids::Ids;
 use record::Record;
-use request::{
-    ConsumerDescribeReply, ConsumerHeartbeatReply, ErrorCode, Reply, Request, RequestId,
-};
+use request::{ErrorCode, Request, RequestId};
 use state::State;
 use timers::{Timer, Timers};
 use types::{GroupId, Millis, Topics, TopicsChange};
@@ -53,6 +56,38 @@ pub struct GroupConfig {
     pub offsets_retention_ms: i64,
     /// How often offsets are looked through (`offsets.retention.check.interval.ms`).
     pub offsets_retention_check_interval_ms: i64,
+    /// Session timeout of members of consumer groups (`group.consumer.session.timeout.ms` and its bounds).
+    pub consumer_session_timeout_ms: Bounded,
+    /// How often they are told to come (`group.consumer.heartbeat.interval.ms` and its bounds).
+    pub consumer_heartbeat_interval_ms: Bounded,
+    /// The least time between two targets of a group (`group.consumer.assignment.interval.ms` and its bounds).
+    pub consumer_assignment_interval_ms: Bounded,
+    /// The most members of a consumer group (`group.consumer.max.size`).
+    pub consumer_max_size: usize,
+    /// What members may choose from, the default first (`group.consumer.assignors`). Empty counts as `uniform` alone.
+    pub assignors: Vec<Arc<dyn Assignor>>,
+    /// Which groups may change their protocol while they have members (`group.consumer.migration.policy`).
+    pub migration: Migration,
+    /// Whether members whom a pending change concerns are told to come sooner
+    /// (`convoke.consumer.heartbeat.hint.enable`).
+    pub heartbeat_hint: bool,
+}
+
+/// A setting in milliseconds that a group may have its own value of, within bounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bounded {
+    /// Where the group sets nothing.
+    pub default: i32,
+    /// What a group may set. Values outside, from before the bounds were drawn tighter, count as the nearest bound.
+    pub bounds: RangeInclusive<i32>,
+}
+
+impl Bounded {
+    fn of(&self, own: Option<i32>) -> i32 {
+        own.map_or(self.default, |own| {
+            own.min(*self.bounds.end()).max(*self.bounds.start())
+        })
+    }
 }
 
 impl Default for GroupConfig {
@@ -64,6 +99,25 @@ impl Default for GroupConfig {
             offset_metadata_max_units: 4_096,
             offsets_retention_ms: 10_080 * 60_000,
             offsets_retention_check_interval_ms: 600_000,
+            consumer_session_timeout_ms: Bounded {
+                default: 45_000,
+                bounds: 45_000..=60_000,
+            },
+            consumer_heartbeat_interval_ms: Bounded {
+                default: 5_000,
+                bounds: 5_000..=15_000,
+            },
+            consumer_assignment_interval_ms: Bounded {
+                default: 1_000,
+                bounds: 0..=15_000,
+            },
+            consumer_max_size: i32::MAX as usize,
+            assignors: vec![Arc::new(Uniform), Arc::new(Range)],
+            migration: Migration {
+                upgrade: true,
+                downgrade: true,
+            },
+            heartbeat_hint: true,
         }
     }
 }
@@ -86,6 +140,13 @@ pub struct Coordinator {
     state: State,
     /// Classic groups that have members or have handed out ids.
     classic: HashMap<GroupId, Box<classic::Group>>,
+    /// Consumer groups that have members.
+    consumer: HashMap<GroupId, consumer::Live>,
+    /// What single groups set for themselves.
+    overrides: HashMap<GroupId, GroupOverrides>,
+    patterns: consumer::Patterns,
+    /// Counts the images of topics since the start.
+    topics_version: i64,
     timers: Timers,
     ids: Ids,
     stats: Stats,
@@ -94,12 +155,19 @@ pub struct Coordinator {
 impl Coordinator {
     /// A coordinator without groups. `seed` decides the member ids it makes.
     #[must_use]
-    pub fn new(config: GroupConfig, topics: Arc<Topics>, seed: u64) -> Self {
+    pub fn new(mut config: GroupConfig, topics: Arc<Topics>, seed: u64) -> Self {
+        if config.assignors.is_empty() {
+            config.assignors.push(Arc::new(Uniform));
+        }
         Self {
             config,
             topics,
             state: State::default(),
             classic: HashMap::new(),
+            consumer: HashMap::new(),
+            overrides: HashMap::new(),
+            patterns: consumer::Patterns::default(),
+            topics_version: 0,
             timers: Timers::default(),
             ids: Ids::new(seed),
             stats: Stats::default(),
@@ -114,6 +182,7 @@ impl Coordinator {
     /// Ends recovery: groups with members are Stable again with full sessions, and time begins to count.
     pub fn loaded(&mut self, now: Millis, actions: &mut Actions) {
         self.load_classic(now, actions);
+        self.load_consumer(now);
         let first_check = now.plus(self.config.offsets_retention_check_interval_ms.max(1));
         self.timers.arm(Timer::OffsetExpiry, first_check);
     }
@@ -138,25 +207,9 @@ impl Coordinator {
             Request::Describe(request) => self.describe(id, &request, actions),
             Request::Delete { group_id } => self.delete_group(id, &group_id, actions),
             Request::ConsumerHeartbeat(request) => {
-                let refusal = ConsumerHeartbeatReply::refused(
-                    ErrorCode::UnsupportedVersion,
-                    "The consumer group protocol is not enabled.",
-                );
-                actions.reply(id, &request.group_id, Reply::ConsumerHeartbeat(refusal));
+                self.consumer_heartbeat(now, id, request, actions);
             }
-            Request::ConsumerDescribe { group_id } => {
-                let reply = ConsumerDescribeReply {
-                    group_id: group_id.clone(),
-                    error: ErrorCode::GroupIdNotFound,
-                    message: Some(format!("Group {group_id} is not a consumer group.")),
-                    state: "",
-                    group_epoch: 0,
-                    assignment_epoch: 0,
-                    assignor_name: Arc::from(""),
-                    members: Vec::new(),
-                };
-                actions.reply(id, &group_id, Reply::ConsumerDescribe(reply));
-            }
+            Request::ConsumerDescribe { group_id } => self.consumer_describe(id, group_id, actions),
         }
     }
 
@@ -164,6 +217,9 @@ impl Coordinator {
     pub fn handle_timeout(&mut self, now: Millis, actions: &mut Actions) {
         while let Some(timer) = self.timers.pop_due(now) {
             match timer {
+                Timer::Session(group_id, member_id) if self.consumer.contains_key(&group_id) => {
+                    self.consumer_session_due(now, &group_id, &member_id, actions);
+                }
                 Timer::Session(group_id, member_id) => {
                     self.session_due(now, &group_id, &member_id, actions);
                 }
@@ -172,14 +228,24 @@ impl Coordinator {
                 }
                 Timer::Join(group_id) => self.join_due(now, &group_id, actions),
                 Timer::Sync(group_id) => self.sync_due(now, &group_id, actions),
+                Timer::Revocation(group_id, member_id) => {
+                    self.revocation_due(now, &group_id, &member_id, actions);
+                }
+                Timer::MemberJoin(group_id, member_id) | Timer::MemberSync(group_id, member_id) => {
+                    self.classic_member_due(now, &group_id, &member_id, actions);
+                }
+                Timer::Assign(group_id) => self.assign_timer_due(now, &group_id, actions),
+                Timer::Resolve(group_id) => self.resolve_due(now, &group_id, actions),
                 Timer::OffsetExpiry => self.expire_offsets(now, actions),
             }
         }
     }
 
     /// Topics came, grew or went. The offsets of those that went go too.
-    pub fn handle_topics(&mut self, _now: Millis, change: TopicsChange, actions: &mut Actions) {
-        self.topics = change.topics;
+    pub fn handle_topics(&mut self, now: Millis, change: TopicsChange, actions: &mut Actions) {
+        self.topics = change.topics.clone();
+        self.topics_version += 1;
+        self.consumer_topics_changed(now, &change);
         for (topic, topic_id) in &change.deleted {
             self.forget_topic(topic, *topic_id, actions);
         }
@@ -197,7 +263,7 @@ impl Coordinator {
         group_ids.sort_unstable();
         for group_id in group_ids {
             if let Some(mut group) = self.classic.remove(&group_id) {
-                classic::dismiss(&group_id, &mut group, actions);
+                classic::dismiss(&group_id, &mut group, ErrorCode::NotCoordinator, actions);
             }
         }
     }

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::classic::Phase;
+use super::consumer::stale;
+use super::reconcile::epoch_of;
 use super::record::{OffsetValue, Record};
 use super::request::{
     CommitPartition, CommitTopic, ErrorCode, FetchTopic, FetchedPartition, FetchedTopic,
     OffsetCommit, OffsetCommitReply, OffsetDelete, OffsetDeleteReply, OffsetFetch,
     OffsetFetchReply, Reply, RequestId, TopicErrors,
 };
-use super::state::{Entry, Offsets};
+use super::state::{ConsumerGroup, Entry, Offsets};
 use super::timers::Timer;
 use super::types::{GroupId, Millis, Topic, TopicName, TopicRef, Topics};
 use super::{Actions, Coordinator};
@@ -84,7 +86,7 @@ impl Coordinator {
         let answered = if known.is_empty() {
             Vec::new()
         } else {
-            match self.check_commit(now, &request) {
+            match self.check_commit(now, &request, &known) {
                 Ok(()) => self.store(now, &request, known, actions),
                 Err(error) => known
                     .into_iter()
@@ -99,9 +101,17 @@ impl Coordinator {
     }
 
     /// Whether the sender may commit; its session goes on if so.
-    fn check_commit(&mut self, now: Millis, request: &OffsetCommit) -> Result<(), ErrorCode> {
+    fn check_commit(
+        &mut self,
+        now: Millis,
+        request: &OffsetCommit,
+        known: &[Known<'_>],
+    ) -> Result<(), ErrorCode> {
         let group_id = &request.group_id;
         let generation = request.generation_or_epoch;
+        if let Some(group) = self.state.consumer(group_id) {
+            return self.check_consumer_commit(group, request, known);
+        }
         let Some(group) = self.classic.get(&**group_id) else {
             return match (generation < 0, self.exists(group_id)) {
                 // Nobody is here: assign mode, whatever the member id says.
@@ -129,6 +139,43 @@ impl Coordinator {
         }
         self.arm_session(now, group_id, &request.member_id);
         Ok(())
+    }
+
+    /// As [`Self::check_commit`], for a consumer group. Of an older epoch, those partitions may still be committed that
+    /// the member has had since then (KIP-1251). The session does not hear of it.
+    fn check_consumer_commit(
+        &self,
+        group: &ConsumerGroup,
+        request: &OffsetCommit,
+        known: &[Known<'_>],
+    ) -> Result<(), ErrorCode> {
+        let epoch = request.generation_or_epoch;
+        if epoch < 0 && group.is_empty() {
+            return Ok(());
+        }
+        let member = group
+            .member(&request.member_id)
+            .ok_or(ErrorCode::UnknownMemberId)?;
+        if member.told().classic.is_none() && !request.consumer_errors {
+            return Err(ErrorCode::UnsupportedVersion);
+        }
+        let current = member.current();
+        if epoch == current.member_epoch {
+            return Ok(());
+        }
+        let has_since = |topic: &Topic, partition: &CommitPartition| {
+            let lists = [&current.assigned, &current.pending_revocation];
+            let mut since = lists
+                .into_iter()
+                .filter_map(|l| epoch_of(l, topic.id, partition.index));
+            since.any(|since| since <= epoch)
+                || too_long(&partition.metadata, self.config.offset_metadata_max_units)
+        };
+        let fresh = epoch < current.member_epoch
+            && known
+                .iter()
+                .all(|k| k.partitions.iter().all(|p| has_since(&k.topic, p)));
+        if fresh { Ok(()) } else { Err(stale(member)) }
     }
 
     fn store(
@@ -195,6 +242,15 @@ impl Coordinator {
 
     /// OffsetFetch of one group. A group that does not exist has no offsets; that is not an error.
     pub(super) fn offset_fetch(&self, id: RequestId, request: &OffsetFetch, actions: &mut Actions) {
+        let consumer = self.state.consumer(&request.group_id);
+        if let Some(Err(error)) = consumer.map(|group| Self::check_consumer_fetch(group, request)) {
+            let reply = OffsetFetchReply {
+                group_id: request.group_id.clone(),
+                error,
+                topics: Vec::new(),
+            };
+            return actions.reply(id, &request.group_id, Reply::OffsetFetch(reply));
+        }
         let offsets = self
             .state
             .group(&request.group_id)
@@ -356,6 +412,9 @@ impl Coordinator {
     }
 
     fn is_subscribed(&self, group_id: &str, topic: &str) -> bool {
+        if let Some(group) = self.state.consumer(group_id) {
+            return group.subscribes(topic);
+        }
         self.classic
             .get(group_id)
             .is_some_and(|g| g.phase() != Phase::Empty && g.subscribes(topic))
@@ -401,6 +460,7 @@ impl Coordinator {
             .classic
             .get(&**group_id)
             .is_some_and(|g| g.phase() != Phase::Empty)
+            || self.state.consumer(group_id).is_some_and(|g| !g.is_empty())
         {
             ErrorCode::NonEmptyGroup
         } else {
@@ -421,6 +481,7 @@ impl Coordinator {
                 self.forget_pending(group_id, &mut group, &member_id);
             }
         }
+        self.give_up_empty(group_id, actions);
         let Some(entry) = self.state.group(group_id) else {
             return;
         };
@@ -490,6 +551,7 @@ impl Coordinator {
                 self.stats.offset_expirations += 1;
             }
             let done = !self.classic.contains_key(&*group_id)
+                && !self.consumer.contains_key(&*group_id)
                 && self
                     .state
                     .group(&group_id)
@@ -511,6 +573,14 @@ impl Coordinator {
         value: &OffsetValue,
     ) -> bool {
         let committed = value.commit_timestamp;
+        if let Some(group) = &entry.consumer {
+            let kept = group.subscribes(topic);
+            return match value.expire_timestamp {
+                _ if kept => false,
+                Some(expire) => now >= expire,
+                None => now.since(committed) >= self.config.offsets_retention_ms,
+            };
+        }
         let since = match self
             .classic
             .get(group_id)

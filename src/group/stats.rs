@@ -71,6 +71,8 @@ pub struct Stats {
     pub classic_completed_rebalances: u64,
     /// Rises of consumer groups' epochs.
     pub consumer_rebalances: u64,
+    /// Targets that an embedder's assignor did not compute, or computed wrongly.
+    pub assignor_failures: u64,
     /// Rebalances begun, by [`Cause`] in the order of [`Cause::ALL`].
     pub rebalances: [u64; Cause::ALL.len()],
 }

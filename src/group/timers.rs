@@ -17,6 +17,16 @@ pub(super) enum Timer {
     Join(GroupId),
     /// When the members of a classic group must all have synced.
     Sync(GroupId),
+    /// When a member of a consumer group must have given back what it was asked for.
+    Revocation(GroupId, MemberId),
+    /// When a classic member of a consumer group must have rejoined.
+    MemberJoin(GroupId, MemberId),
+    /// When a classic member of a consumer group must have synced.
+    MemberSync(GroupId, MemberId),
+    /// When a consumer group that owes its members a target computes it.
+    Assign(GroupId),
+    /// When a consumer group's patterns are resolved.
+    Resolve(GroupId),
     /// When offsets are next looked through for those whose time is over.
     OffsetExpiry,
 }
@@ -46,6 +56,11 @@ impl Timers {
         if let Some(key) = self.armed.remove(timer) {
             self.by_deadline.remove(&key);
         }
+    }
+
+    /// Whether a timer is armed.
+    pub(super) fn is_armed(&self, timer: &Timer) -> bool {
+        self.armed.contains_key(timer)
     }
 
     /// The earliest deadline.

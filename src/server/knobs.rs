@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::gate::{Limits, Patience};
 use crate::broker::{
     BrokerConfig, BrokerOptions, Clock, ConfigKind, GroupConfigKey, Storage, topic_config_keys,
 };
-use crate::config::{Config, KEYS, Kind};
-use crate::group::GroupConfig;
+use crate::config::{Config, KEYS, Kind, MigrationPolicy};
+use crate::group::assign::{Assignor, Range, Uniform};
+use crate::group::{Bounded, GroupConfig, Migration};
 use crate::log::Identity;
 
 fn size(value: i32) -> usize {
@@ -26,6 +28,42 @@ pub(super) fn group(config: &Config) -> GroupConfig {
         offset_metadata_max_units: size(config.offset_metadata_max_bytes),
         offsets_retention_ms: i64::from(config.offsets_retention_minutes) * 60_000,
         offsets_retention_check_interval_ms: config.offsets_retention_check_interval_ms,
+        consumer_session_timeout_ms: Bounded {
+            default: config.group_consumer_session_timeout_ms,
+            bounds: config.group_consumer_min_session_timeout_ms
+                ..=config.group_consumer_max_session_timeout_ms,
+        },
+        consumer_heartbeat_interval_ms: Bounded {
+            default: config.group_consumer_heartbeat_interval_ms,
+            bounds: config.group_consumer_min_heartbeat_interval_ms
+                ..=config.group_consumer_max_heartbeat_interval_ms,
+        },
+        consumer_assignment_interval_ms: Bounded {
+            default: config.group_consumer_assignment_interval_ms,
+            bounds: config.group_consumer_min_assignment_interval_ms
+                ..=config.group_consumer_max_assignment_interval_ms,
+        },
+        consumer_max_size: size(config.group_consumer_max_size),
+        assignors: assignors(&config.group_consumer_assignors),
+        migration: migration(config.group_consumer_migration_policy),
+        heartbeat_hint: config.consumer_heartbeat_hint_enable,
+    }
+}
+
+/// The server assignors by their names, which the settings have checked.
+fn assignors(names: &[String]) -> Vec<Arc<dyn Assignor>> {
+    let all: [Arc<dyn Assignor>; 2] = [Arc::new(Uniform), Arc::new(Range)];
+    let named = names
+        .iter()
+        .filter_map(|name| all.iter().find(|a| a.name() == name));
+    named.cloned().collect()
+}
+
+fn migration(policy: MigrationPolicy) -> Migration {
+    let both = policy == MigrationPolicy::Bidirectional;
+    Migration {
+        upgrade: both || policy == MigrationPolicy::Upgrade,
+        downgrade: both || policy == MigrationPolicy::Downgrade,
     }
 }
 

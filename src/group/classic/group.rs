@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::group::record::{GroupMemberValue, GroupValue};
+use crate::group::record::{ClassicMemberValue, ConsumerMemberValue, GroupMemberValue, GroupValue};
 use crate::group::request::{ErrorCode, JoinedMember, Protocol, RequestId};
 use crate::group::subscription;
 use crate::group::types::{Client, InstanceId, MemberId, Millis, TopicName};
@@ -161,8 +161,46 @@ impl Group {
         group
     }
 
+    /// A group that was a consumer group: Stable, of consumers, without members so far.
+    pub(in crate::group) fn settled(generation: i32, now: Millis) -> Self {
+        let mut group = Self::empty(None);
+        group.phase = Phase::Stable;
+        group.generation = generation;
+        group.protocol_type = Arc::from("consumer");
+        group.state_timestamp = now;
+        group
+    }
+
+    /// Adds a member of that consumer group, with what it has.
+    pub(in crate::group) fn admit_settled(
+        &mut self,
+        member_id: &MemberId,
+        told: &ConsumerMemberValue,
+        classic: &ClassicMemberValue,
+        assignment: Bytes,
+    ) {
+        self.insert(
+            member_id.clone(),
+            Member {
+                instance_id: told.instance_id.clone(),
+                client: told.client.clone(),
+                session_timeout_ms: classic.session_timeout_ms,
+                rebalance_timeout_ms: told.rebalance_timeout_ms,
+                protocols: classic.protocols.clone(),
+                assignment,
+                ..Member::default()
+            },
+        );
+    }
+
+    /// All members of that consumer group are here: they choose their protocol.
+    pub(in crate::group) fn choose_protocol(&mut self) {
+        self.protocol = self.vote();
+        self.compute_subscribed();
+    }
+
     /// What a record says of the group as it is now.
-    pub(super) fn value(&self) -> GroupValue {
+    pub(in crate::group) fn value(&self) -> GroupValue {
         let protocol = self.protocol.as_deref().unwrap_or("");
         GroupValue {
             protocol_type: self.protocol_type.clone(),
@@ -236,7 +274,7 @@ impl Group {
         self.members.iter_mut()
     }
 
-    pub(super) fn member_ids(&self) -> Vec<MemberId> {
+    pub(in crate::group) fn member_ids(&self) -> Vec<MemberId> {
         self.members.keys().cloned().collect()
     }
 
@@ -508,6 +546,18 @@ impl Member {
 
     pub(in crate::group) fn client(&self) -> &Client {
         &self.client
+    }
+
+    pub(in crate::group) fn protocols(&self) -> &[Protocol] {
+        &self.protocols
+    }
+
+    pub(in crate::group) fn session_timeout_ms(&self) -> i32 {
+        self.session_timeout_ms
+    }
+
+    pub(in crate::group) fn rebalance_timeout_ms(&self) -> i32 {
+        self.rebalance_timeout_ms
     }
 
     pub(in crate::group) fn assignment(&self) -> &Bytes {

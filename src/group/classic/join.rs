@@ -57,6 +57,21 @@ impl Coordinator {
             request.rebalance_timeout_ms = request.session_timeout_ms;
         }
         drop_repeated_names(&mut request.protocols);
+        if let Some(consumer) = self.state.consumer(&group_id) {
+            if !consumer.is_empty() {
+                return self.consumer_join(now, id, request, actions);
+            }
+            if !request.member_id.is_empty() {
+                return refuse(
+                    id,
+                    &group_id,
+                    ErrorCode::UnknownMemberId,
+                    request.member_id,
+                    actions,
+                );
+            }
+            self.give_up_empty(&group_id, actions);
+        }
 
         let mut group = self
             .classic

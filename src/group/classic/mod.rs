@@ -54,6 +54,9 @@ impl Coordinator {
         if request.group_id.is_empty() {
             return Err(ErrorCode::InvalidGroupId);
         }
+        if self.state.consumer(&request.group_id).is_some() {
+            return self.classic_heartbeat(now, request);
+        }
         let group = self
             .classic
             .get_mut(&*request.group_id)
@@ -87,7 +90,7 @@ impl Coordinator {
         request: Leave,
         actions: &mut Actions,
     ) {
-        let group_id = request.group_id;
+        let group_id = request.group_id.clone();
         if group_id.is_empty() {
             let refusal = LeaveReply {
                 error: ErrorCode::InvalidGroupId,
@@ -97,7 +100,11 @@ impl Coordinator {
         }
         let mut members = Vec::with_capacity(request.members.len());
         let mut someone_left = false;
-        if let Some(mut group) = self.classic.remove(&*group_id) {
+        if self.state.consumer(&group_id).is_some() {
+            let outcomes = self.consumer_leave_batch(now, &request, actions);
+            let pairs = request.members.into_iter().zip(outcomes);
+            members.extend(pairs.map(|(leaving, error)| left(leaving, error)));
+        } else if let Some(mut group) = self.classic.remove(&*group_id) {
             for leaving in request.members {
                 let outcome = self.leave_one(&group_id, &mut group, &leaving, actions);
                 someone_left |= outcome.is_ok();
@@ -304,23 +311,22 @@ fn left(leaving: LeavingMember, error: ErrorCode) -> LeftMember {
     }
 }
 
-/// The coordinator stops: tells everybody who is parked to look for another one.
-pub(super) fn dismiss(group_id: &GroupId, group: &mut Group, actions: &mut Actions) {
+/// Tells everybody who is parked that there is nothing to wait for any more, and why.
+pub(super) fn dismiss(
+    group_id: &GroupId,
+    group: &mut Group,
+    error: ErrorCode,
+    actions: &mut Actions,
+) {
     for member_id in group.member_ids() {
         if let Some(join) = group.park_join(&member_id, None) {
-            join::refuse(
-                join,
-                group_id,
-                ErrorCode::NotCoordinator,
-                member_id.clone(),
-                actions,
-            );
+            join::refuse(join, group_id, error, member_id.clone(), actions);
         }
         if let Some(sync) = group
             .member_mut(&member_id)
             .and_then(|member| member.sync.take())
         {
-            rebalance::refuse_sync(sync, group_id, ErrorCode::NotCoordinator, actions);
+            rebalance::refuse_sync(sync, group_id, error, actions);
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn refuse_sync(
 
 impl Coordinator {
     /// Members came, went or changed: gather anew, or go on gathering and see whether everybody is here.
-    pub(super) fn rebalance(
+    pub(in crate::group) fn rebalance(
         &mut self,
         now: Millis,
         group_id: &GroupId,
@@ -245,6 +245,9 @@ impl Coordinator {
         actions: &mut Actions,
     ) {
         let group_id = request.group_id.clone();
+        if self.state.consumer(&group_id).is_some() {
+            return self.consumer_sync(now, id, &request, actions);
+        }
         if let Err(error) = self.check_sync(&request) {
             return refuse_sync(id, &group_id, error, actions);
         }

@@ -1,12 +1,14 @@
 //! The facts: what the records say, and nothing else. `State::apply` is their only way to change, live and at
 //! recovery alike; it takes any record in any order of keys and never fails.
 
+mod consumer;
 mod offsets;
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+pub(super) use consumer::{ConsumerGroup, FIRST_EPOCH, Member as ConsumerMember};
 pub(super) use offsets::Offsets;
 
 use super::record::{GroupValue, Record};
@@ -17,13 +19,15 @@ use super::types::{GroupId, Millis};
 pub(super) struct Entry {
     /// The classic group as of its last record.
     pub(super) classic: Option<Arc<GroupValue>>,
+    /// The consumer group.
+    pub(super) consumer: Option<Box<ConsumerGroup>>,
     /// Its committed offsets.
     pub(super) offsets: Offsets,
 }
 
 impl Entry {
     fn is_vacant(&self) -> bool {
-        self.classic.is_none() && self.offsets.is_empty()
+        self.classic.is_none() && self.consumer.is_none() && self.offsets.is_empty()
     }
 }
 
@@ -39,6 +43,11 @@ impl State {
     /// The facts about a group; `None` if it does not exist.
     pub(super) fn group(&self, group_id: &str) -> Option<&Entry> {
         self.groups.get(group_id)
+    }
+
+    /// The consumer group of this id; `None` if there is none, or one of another type.
+    pub(super) fn consumer(&self, group_id: &str) -> Option<&ConsumerGroup> {
+        self.groups.get(group_id)?.consumer.as_deref()
     }
 
     /// The ids of all groups, in order: what is written while walking them must not hang on the order of a hash.
@@ -102,12 +111,64 @@ impl State {
                     self.drop_if_vacant(group_id);
                 }
             },
-            Record::ConsumerGroupMetadata { .. }
-            | Record::ConsumerGroupMemberMetadata { .. }
-            | Record::ConsumerGroupTargetAssignmentMetadata { .. }
-            | Record::ConsumerGroupTargetAssignmentMember { .. }
-            | Record::ConsumerGroupCurrentMemberAssignment { .. }
-            | Record::ConsumerGroupRegularExpression { .. } => {}
+            Record::ConsumerGroupMetadata { group_id, value } => {
+                self.change(group_id, value.is_some(), |group| group.set_value(*value));
+            }
+            Record::ConsumerGroupMemberMetadata {
+                group_id,
+                member_id,
+                value,
+            } => self.change(group_id, value.is_some(), |group| {
+                group.set_told(member_id, value.as_ref());
+            }),
+            Record::ConsumerGroupTargetAssignmentMetadata { group_id, value } => {
+                self.change(group_id, value.is_some(), |group| {
+                    group.set_target_metadata(*value);
+                });
+            }
+            Record::ConsumerGroupTargetAssignmentMember {
+                group_id,
+                member_id,
+                value,
+            } => self.change(group_id, value.is_some(), |group| {
+                group.set_target(member_id, value.as_ref());
+            }),
+            Record::ConsumerGroupCurrentMemberAssignment {
+                group_id,
+                member_id,
+                value,
+            } => self.change(group_id, value.is_some(), |group| {
+                group.set_current(member_id, value.as_ref());
+            }),
+            Record::ConsumerGroupRegularExpression {
+                group_id,
+                regex,
+                value,
+            } => self.change(group_id, value.is_some(), |group| {
+                group.set_regex(regex, value.as_ref());
+            }),
+        }
+    }
+
+    /// Changes a consumer group, which is made if there is something to keep, and dropped when nothing is left.
+    fn change(&mut self, group_id: &GroupId, make: bool, change: impl FnOnce(&mut ConsumerGroup)) {
+        if make && !self.groups.contains_key(group_id) {
+            self.groups.insert(group_id.clone(), Entry::default());
+        }
+        let Some(entry) = self.groups.get_mut(group_id) else {
+            return;
+        };
+        if make && entry.consumer.is_none() {
+            entry.consumer = Some(Box::default());
+        }
+        let Some(group) = &mut entry.consumer else {
+            return;
+        };
+        change(group);
+        self.newest = self.newest.max(group.newest());
+        if group.is_vacant() {
+            entry.consumer = None;
+            self.drop_if_vacant(group_id);
         }
     }
 
@@ -138,7 +199,12 @@ impl State {
                     value: Some(value.clone()),
                 }
             });
-            classic.into_iter().chain(offsets)
+            let consumer = entry
+                .consumer
+                .iter()
+                .flat_map(|group| group.records(&group_id));
+            let groups: Vec<_> = classic.into_iter().chain(consumer).collect();
+            groups.into_iter().chain(offsets)
         })
     }
 }

@@ -1,0 +1,194 @@
+//! Topic patterns of consumer groups: compiled and matched once for all groups of a coordinator, kept up to date as
+//! topics come and go (semantics 3.6).
+//!
+//! Kafka resolves on another thread, for each group, all topics anew, at most every 10 s. Here a change touches only
+//! the topics that changed, so a group hears of it half a second later. What a client sees is the same: the heartbeat
+//! that brings a pattern is answered before it is resolved.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::group::pattern::Pattern;
+use crate::group::record::{Record, RegexValue};
+use crate::group::stats::Cause;
+use crate::group::types::{GroupId, Millis, TopicName, Topics, TopicsChange};
+use crate::group::{Actions, Coordinator};
+
+/// All patterns in use.
+#[derive(Debug, Default)]
+pub(in crate::group) struct Patterns(BTreeMap<Arc<str>, Matches>);
+
+#[derive(Debug)]
+struct Matches {
+    pattern: Pattern,
+    topics: BTreeSet<TopicName>,
+    /// The groups that use it; none for one that was only checked so far.
+    groups: BTreeSet<GroupId>,
+}
+
+impl Patterns {
+    /// Compiles a pattern unless that has been done.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn check(&mut self, pattern: &str, topics: &Topics) -> Result<(), String> {
+        if self.0.contains_key(pattern) {
+            return Ok(());
+        }
+        let compiled = Pattern::new(pattern)?;
+        self.0.retain(|_, matches| !matches.groups.is_empty());
+        let matches = Matches {
+            topics: compiled.resolve(topics).into_iter().collect(),
+            pattern: compiled,
+            groups: BTreeSet::new(),
+        };
+        self.0.insert(Arc::from(pattern), matches);
+        Ok(())
+    }
+
+    /// The pattern in the spelling that is in memory already.
+    pub(super) fn shared(&self, pattern: &str) -> Arc<str> {
+        let known = self.0.get_key_value(pattern);
+        known.map_or_else(|| Arc::from(pattern), |(pattern, _)| pattern.clone())
+    }
+
+    /// A group uses the pattern from now on. One that does not compile, which only an old record can bring, matches
+    /// nothing.
+    pub(super) fn attach(&mut self, pattern: &str, group_id: &GroupId, topics: &Topics) {
+        if self.check(pattern, topics).is_ok()
+            && let Some(matches) = self.0.get_mut(pattern)
+        {
+            matches.groups.insert(group_id.clone());
+        }
+    }
+
+    fn detach(&mut self, pattern: &str, group_id: &GroupId) {
+        if let Some(matches) = self.0.get_mut(pattern) {
+            matches.groups.remove(group_id);
+            if matches.groups.is_empty() {
+                self.0.remove(pattern);
+            }
+        }
+    }
+
+    /// The group uses none any more.
+    pub(super) fn detach_group(&mut self, group_id: &GroupId) {
+        self.0.retain(|_, matches| {
+            matches.groups.remove(group_id);
+            !matches.groups.is_empty()
+        });
+    }
+
+    fn topics(&self, pattern: &str) -> Vec<TopicName> {
+        self.0
+            .get(pattern)
+            .map_or_else(Vec::new, |matches| matches.topics.iter().cloned().collect())
+    }
+
+    /// Takes a change of topics in; returns the groups whose patterns match others now, in order.
+    pub(super) fn topics_changed(&mut self, change: &TopicsChange) -> BTreeSet<GroupId> {
+        let mut concerned = BTreeSet::new();
+        for matches in self.0.values_mut() {
+            let mut changed = false;
+            for (name, _) in &change.deleted {
+                changed |= matches.topics.remove(name);
+            }
+            for name in change
+                .created
+                .iter()
+                .filter(|name| matches.pattern.matches(name))
+            {
+                changed |= matches.topics.insert(name.clone());
+            }
+            if changed {
+                concerned.extend(matches.groups.iter().cloned());
+            }
+        }
+        concerned
+    }
+}
+
+impl Coordinator {
+    /// Forgets what patterns were resolved to that no member uses any more.
+    pub(super) fn drop_unused_patterns(&mut self, group_id: &GroupId, actions: &mut Actions) {
+        let Some(group) = self.state.consumer(group_id) else {
+            return;
+        };
+        let unused = |pattern: &&Arc<str>| !group.uses_pattern(pattern);
+        let resolved: Vec<_> = group
+            .regexes()
+            .map(|(pattern, _)| pattern)
+            .filter(unused)
+            .cloned()
+            .collect();
+        for pattern in resolved {
+            self.emit(
+                Record::ConsumerGroupRegularExpression {
+                    group_id: group_id.clone(),
+                    regex: pattern,
+                    value: None,
+                },
+                actions,
+            );
+        }
+        self.detach_unused(group_id);
+    }
+
+    fn detach_unused(&mut self, group_id: &GroupId) {
+        let group = self.state.consumer(group_id);
+        let unused: Vec<_> = self
+            .patterns
+            .0
+            .iter()
+            .filter(|(pattern, matches)| {
+                matches.groups.contains(group_id) && !group.is_some_and(|g| g.uses_pattern(pattern))
+            })
+            .map(|(pattern, _)| pattern.clone())
+            .collect();
+        for pattern in unused {
+            self.patterns.detach(&pattern, group_id);
+        }
+    }
+
+    /// Records what the group's patterns match now; if that has changed, the group epoch rises.
+    pub(in crate::group) fn resolve_due(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        actions: &mut Actions,
+    ) {
+        let Some(group) = self.state.consumer(group_id) else {
+            return;
+        };
+        let mut changed = false;
+        let mut values = Vec::new();
+        for pattern in group.patterns() {
+            let topics = self.patterns.topics(pattern);
+            let before = group.resolved(pattern);
+            if before.is_some_and(|before| before.topics == topics) {
+                continue;
+            }
+            changed |= !topics.is_empty() || before.is_some();
+            let value = RegexValue {
+                topics,
+                version: self.topics_version,
+                timestamp: now,
+            };
+            values.push((pattern.clone(), value));
+        }
+        for (regex, value) in values {
+            self.emit(
+                Record::ConsumerGroupRegularExpression {
+                    group_id: group_id.clone(),
+                    regex,
+                    value: Some(value),
+                },
+                actions,
+            );
+        }
+        if changed {
+            self.raise_epoch(group_id, Cause::TopicsChanged, actions);
+            self.assign_if_due(now, group_id, actions);
+        }
+    }
+}

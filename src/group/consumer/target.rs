@@ -1,0 +1,339 @@
+//! Step two of a heartbeat, and what timers and topics do to a group: its epoch rises, a new target is computed
+//! (semantics 3.3, steps 6 and 7).
+
+use std::collections::BTreeMap;
+
+use crate::group::assign::{AssignMember, AssignTopic, Assignor, Input, check};
+use crate::group::record::{ConsumerGroupValue, Record, TargetMetadataValue};
+use crate::group::request::IdPartitions;
+use crate::group::state::{ConsumerGroup, ConsumerMember};
+use crate::group::stats::Cause;
+use crate::group::timers::Timer;
+use crate::group::types::{GroupId, MemberId, Millis, Topic, TopicName, Topics, TopicsChange};
+use crate::group::{Actions, Coordinator};
+
+/// How long the group waits for more of the same when a target is owed and nobody's heartbeat asks for it: members that
+/// leave together, or one that leaves for another to come, are one change.
+const SETTLE_MS: i64 = 100;
+/// The same for patterns, when topics come and go.
+const PATTERNS_SETTLE_MS: i64 = 500;
+
+impl Coordinator {
+    /// The group epoch rises by one.
+    pub(super) fn raise_epoch(&mut self, group_id: &GroupId, cause: Cause, actions: &mut Actions) {
+        let metadata_hash = self.metadata_hash(group_id);
+        self.raise_epoch_to(group_id, metadata_hash, cause, actions);
+    }
+
+    fn raise_epoch_to(
+        &mut self,
+        group_id: &GroupId,
+        metadata_hash: i64,
+        cause: Cause,
+        actions: &mut Actions,
+    ) {
+        let Some(group) = self.state.consumer(group_id) else {
+            return;
+        };
+        let value = ConsumerGroupValue {
+            epoch: group.epoch().wrapping_add(1).max(1),
+            metadata_hash,
+        };
+        self.emit(
+            Record::ConsumerGroupMetadata {
+                group_id: group_id.clone(),
+                value: Some(value),
+            },
+            actions,
+        );
+        self.set_stale(group_id, false);
+        self.stats.began(cause);
+        if !matches!(
+            cause,
+            Cause::MemberLeft | Cause::SessionExpired | Cause::RebalanceTimeout
+        ) {
+            self.stats.consumer_rebalances += 1;
+        }
+    }
+
+    fn set_stale(&mut self, group_id: &GroupId, stale: bool) {
+        if let Some(live) = self.consumer.get_mut(&**group_id) {
+            live.stale = stale;
+        }
+    }
+
+    /// If a subscribed topic has changed since the hash was computed: the group epoch rises if the hash differs now.
+    pub(super) fn refresh_metadata(&mut self, group_id: &GroupId, actions: &mut Actions) {
+        if !self
+            .consumer
+            .get(&**group_id)
+            .is_some_and(|live| live.stale)
+        {
+            return;
+        }
+        self.set_stale(group_id, false);
+        let hash = self.metadata_hash(group_id);
+        if self
+            .state
+            .consumer(group_id)
+            .is_some_and(|group| group.metadata_hash() != hash)
+        {
+            self.raise_epoch_to(group_id, hash, Cause::TopicsChanged, actions);
+        }
+    }
+
+    /// A hash over the subscribed topics that exist: id, name, partition count. 0 if there are none.
+    ///
+    /// The number itself is our own (FNV-1a over 64 bits); only its changes mean anything.
+    fn metadata_hash(&self, group_id: &str) -> i64 {
+        let Some(group) = self.state.consumer(group_id) else {
+            return 0;
+        };
+        let topics = subscribed(group, &self.topics);
+        if topics.is_empty() {
+            return 0;
+        }
+        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+        let mut add = |bytes: &[u8]| {
+            for byte in bytes {
+                hash = (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+            }
+        };
+        for (name, topic) in topics {
+            add(name.as_bytes());
+            add(&topic.id.0);
+            add(&topic.partitions.to_be_bytes());
+        }
+        hash as i64
+    }
+
+    /// From when on the group may have a new target.
+    pub(super) fn assign_due(&self, group_id: &str, group: &ConsumerGroup) -> Millis {
+        match group.assignment_timestamp() {
+            Millis(0) => Millis(0),
+            since => since.plus(self.assignment_interval_ms(group_id)),
+        }
+    }
+
+    /// Computes the target if one is owed and the interval has passed; otherwise a timer will.
+    pub(super) fn assign_if_due(&mut self, now: Millis, group_id: &GroupId, actions: &mut Actions) {
+        let Some(group) = self
+            .state
+            .consumer(group_id)
+            .filter(|group| group.awaits_target())
+        else {
+            return;
+        };
+        let due = self.assign_due(group_id, group);
+        if due > now {
+            self.timers.arm(Timer::Assign(group_id.clone()), due);
+        } else {
+            self.assign_target(now, group_id, actions);
+        }
+    }
+
+    /// A target may be owed: a timer sees to it, soon but not before the interval has passed.
+    pub(super) fn arm_assign(&mut self, now: Millis, group_id: &GroupId) {
+        let Some(group) = self.state.consumer(group_id) else {
+            return;
+        };
+        let stale = self
+            .consumer
+            .get(&**group_id)
+            .is_some_and(|live| live.stale);
+        if stale || group.awaits_target() {
+            let due = self.assign_due(group_id, group).max(now.plus(SETTLE_MS));
+            self.timers.arm(Timer::Assign(group_id.clone()), due);
+        }
+    }
+
+    /// The timer of [`Self::arm_assign`] fired.
+    pub(in crate::group) fn assign_timer_due(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        actions: &mut Actions,
+    ) {
+        self.refresh_metadata(group_id, actions);
+        self.assign_if_due(now, group_id, actions);
+    }
+
+    fn assign_target(&mut self, now: Millis, group_id: &GroupId, actions: &mut Actions) {
+        self.timers.cancel(&Timer::Assign(group_id.clone()));
+        let Some(group) = self.state.consumer(group_id) else {
+            return;
+        };
+        let assignment_epoch = group.epoch();
+        let Ok(changed) = new_targets(group, &self.topics, self.assignor(group)) else {
+            // An embedder's assignor failed. The group goes on with its last target and asks again after the interval.
+            self.stats.assignor_failures += 1;
+            let again = now.plus(self.assignment_interval_ms(group_id).max(SETTLE_MS));
+            return self.timers.arm(Timer::Assign(group_id.clone()), again);
+        };
+        for (member_id, target) in changed {
+            self.emit(
+                Record::ConsumerGroupTargetAssignmentMember {
+                    group_id: group_id.clone(),
+                    member_id,
+                    value: Some(target).filter(|target| !target.is_empty()),
+                },
+                actions,
+            );
+        }
+        self.emit_target_metadata(group_id, assignment_epoch, now, actions);
+    }
+
+    pub(in crate::group) fn emit_target_metadata(
+        &mut self,
+        group_id: &GroupId,
+        assignment_epoch: i32,
+        assignment_timestamp: Millis,
+        actions: &mut Actions,
+    ) {
+        self.emit(
+            Record::ConsumerGroupTargetAssignmentMetadata {
+                group_id: group_id.clone(),
+                value: Some(TargetMetadataValue {
+                    assignment_epoch,
+                    assignment_timestamp,
+                }),
+            },
+            actions,
+        );
+    }
+
+    /// The assignor in use: the one that most members name, or else the first configured.
+    pub(in crate::group) fn assignor(&self, group: &ConsumerGroup) -> &dyn Assignor {
+        let assignors = &self.config.assignors;
+        let preferred = group
+            .preferred_assignor()
+            .and_then(|name| assignors.iter().find(|a| *a.name() == **name));
+        &**preferred
+            .or_else(|| assignors.first())
+            .expect("Coordinator::new sees to it that there is one")
+    }
+
+    /// Nobody is left: the empty target is the target of this epoch, and whoever comes next need not wait.
+    pub(super) fn settle_empty(&mut self, group_id: &GroupId, actions: &mut Actions) {
+        self.forget_live(group_id);
+        if let Some(epoch) = self.state.consumer(group_id).map(ConsumerGroup::epoch) {
+            self.emit_target_metadata(group_id, epoch, Millis(0), actions);
+        }
+    }
+
+    /// Topics came, grew or went: groups that subscribe to them look again, with or without anybody's heartbeat.
+    pub(in crate::group) fn consumer_topics_changed(&mut self, now: Millis, change: &TopicsChange) {
+        for group_id in self.patterns.topics_changed(change) {
+            let timer = Timer::Resolve(group_id);
+            if !self.timers.is_armed(&timer) {
+                self.timers.arm(timer, now.plus(PATTERNS_SETTLE_MS));
+            }
+        }
+        let deleted = change.deleted.iter().map(|(name, _)| name);
+        let names: Vec<&TopicName> = change
+            .created
+            .iter()
+            .chain(&change.grown)
+            .chain(deleted)
+            .collect();
+        let mut group_ids: Vec<_> = self.consumer.keys().cloned().collect();
+        group_ids.sort_unstable();
+        for group_id in group_ids {
+            let group = self.state.consumer(&group_id);
+            if group.is_some_and(|group| names.iter().any(|name| group.subscribes(name))) {
+                self.set_stale(&group_id, true);
+                self.arm_assign(now, &group_id);
+            }
+        }
+    }
+}
+
+/// The topics that exist and somebody subscribes to, by name.
+fn subscribed<'a>(group: &ConsumerGroup, topics: &'a Topics) -> BTreeMap<&'a TopicName, &'a Topic> {
+    let resolved = group.regexes().flat_map(|(_, regex)| &regex.topics);
+    group
+        .names()
+        .chain(resolved)
+        .filter_map(|name| topics.entry(name))
+        .collect()
+}
+
+/// Runs the assignor; returns the targets that differ from the last.
+fn new_targets(
+    group: &ConsumerGroup,
+    topics: &Topics,
+    assignor: &dyn Assignor,
+) -> Result<Vec<(MemberId, IdPartitions)>, String> {
+    let by_name = subscribed(group, topics);
+    let mut assign_topics: Vec<AssignTopic> = by_name
+        .values()
+        .map(|topic| AssignTopic {
+            id: topic.id,
+            partitions: topic.partitions.max(0).unsigned_abs(),
+        })
+        .collect();
+    assign_topics.sort_unstable_by_key(|topic| topic.id);
+    let place = |name: &TopicName| -> Option<u32> {
+        let id = by_name.get(name)?.id;
+        let place = assign_topics
+            .binary_search_by_key(&id, |topic| topic.id)
+            .ok()?;
+        u32::try_from(place).ok()
+    };
+
+    // Members that subscribe to the same share one list; most groups have one or two.
+    let members: Vec<(&MemberId, &ConsumerMember)> = group.members().collect();
+    let mut lists: Vec<Vec<u32>> = Vec::new();
+    let mut known: BTreeMap<(&[TopicName], Option<&str>), usize> = BTreeMap::new();
+    let mut last = None;
+    let mut list_of = Vec::with_capacity(members.len());
+    for (_, member) in &members {
+        let told = member.told();
+        let key = (
+            &told.subscribed_topic_names[..],
+            told.subscribed_topic_regex.as_deref(),
+        );
+        let list = match last {
+            Some((same, list)) if same == key => list,
+            _ => *known.entry(key).or_insert_with(|| {
+                let resolved = key.1.and_then(|pattern| group.resolved(pattern));
+                let names = key
+                    .0
+                    .iter()
+                    .chain(resolved.iter().flat_map(|regex| &regex.topics));
+                let mut list: Vec<u32> = names.filter_map(place).collect();
+                list.sort_unstable();
+                list.dedup();
+                lists.push(list);
+                lists.len() - 1
+            }),
+        };
+        last = Some((key, list));
+        list_of.push(list);
+    }
+
+    let assign_members: Vec<AssignMember<'_>> = members
+        .iter()
+        .zip(&list_of)
+        .map(|((member_id, member), list)| AssignMember {
+            member_id,
+            instance_id: member.told().instance_id.as_deref(),
+            rack_id: member.told().rack_id.as_deref(),
+            subscribed: &lists[*list],
+            target: member.target(),
+        })
+        .collect();
+    let input = Input {
+        topics: &assign_topics,
+        members: &assign_members,
+    };
+    let targets = assignor.assign(&input)?;
+    check(&input, &targets)?;
+    let changed = members
+        .iter()
+        .zip(targets)
+        .filter(|((_, member), target)| member.target() != target);
+    Ok(changed
+        .map(|((member_id, _), target)| ((*member_id).clone(), target))
+        .collect())
+}

@@ -1,0 +1,5 @@
+//! Consumer groups as a dialogue, and as random histories. Every record also goes through a second coordinator, and
+//! both must know the same facts after each step.
+
+mod stories;
+mod world;
