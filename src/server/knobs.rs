@@ -11,7 +11,7 @@ use crate::broker::{
 };
 use crate::config::{Config, KEYS, Kind, MigrationPolicy};
 use crate::group::assign::{Assignor, Range, Uniform};
-use crate::group::{Bounded, GroupConfig, Migration};
+use crate::group::{Bounded, GroupConfig, GroupOverrides, Migration};
 use crate::log::Identity;
 
 fn size(value: i32) -> usize {
@@ -160,6 +160,20 @@ fn broker_configs(config: &Config) -> Vec<BrokerConfig> {
         }
     });
     shown.collect()
+}
+
+/// What one group sets for itself, which the data plane has checked.
+pub(super) fn overrides(configs: &BTreeMap<String, String>) -> GroupOverrides {
+    let ms = |name: &str| {
+        configs
+            .get(name)
+            .and_then(|value| value.trim().parse().ok())
+    };
+    GroupOverrides {
+        session_timeout_ms: ms("consumer.session.timeout.ms"),
+        heartbeat_interval_ms: ms("consumer.heartbeat.interval.ms"),
+        assignment_interval_ms: ms("consumer.assignment.interval.ms"),
+    }
 }
 
 /// What may be set per group: the consumer protocol's timings.

@@ -11,9 +11,10 @@ use super::data;
 use super::gate::Shared;
 use super::hop::{Gather, ReplyTo};
 use super::shard::{Letter, Mailbox};
+use super::topics::shard_of;
 use crate::broker::{self, Broker};
 use crate::group::request::{self, ErrorCode, List, ListReply, Request};
-use crate::group::types::{GroupId, partition_for};
+use crate::group::types::GroupId;
 use crate::wire::{self, Call, Coordinator, FindCoordinator};
 
 /// Parts of one request that are out at the same time. Bounds what a request with a million groups holds.
@@ -121,10 +122,7 @@ impl Route {
     }
 
     fn shard(&self, group_id: &str) -> &Mailbox {
-        // There are at most 10,000 shards, and the hash is below their number.
-        let count = i32::try_from(self.shards.len()).unwrap_or(i32::MAX);
-        let index = usize::try_from(partition_for(group_id, count)).unwrap_or(0);
-        &self.shards[index]
+        &self.shards[shard_of(group_id, self.shards.len())]
     }
 
     fn ask(&self, request: Request, to: ReplyTo, charge: Option<Charge>) {

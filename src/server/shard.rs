@@ -12,7 +12,7 @@
 //!   Closed (said in /healthz)                  Stopped
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use super::readiness::Readiness;
 use crate::group::refusal::{Parkable, refuse, revoke};
 use crate::group::request::{ErrorCode, Reply, Request, RequestId};
 use crate::group::types::{GroupId, Millis, Topics, TopicsChange};
-use crate::group::{Actions, After, Census, Coordinator, GroupConfig, Stats};
+use crate::group::{Actions, After, Census, Coordinator, GroupConfig, GroupOverrides, Stats};
 use crate::log::Position;
 
 /// How much is taken from the mailbox at once.
@@ -55,6 +55,8 @@ pub(crate) enum Letter {
     },
     /// Topics appeared, grew or went.
     Topics(Arc<TopicsChange>),
+    /// From now on this stands over the settings for one group.
+    Configure(GroupId, GroupOverrides),
     /// Say what has been done and what there is.
     Count {
         /// When the letter was sent, by the metrics' clock: how long it waited stands for all letters.
@@ -169,6 +171,8 @@ pub(crate) struct Shard {
     unconfirmed: VecDeque<(Position, Vec<GroupId>)>,
     /// Changes that found the disk full, or no coordinator.
     postponed: VecDeque<Arc<TopicsChange>>,
+    /// What single groups set for themselves; a coordinator that is loaded again must hear of it again.
+    overrides: BTreeMap<GroupId, GroupOverrides>,
     /// No timers before this moment: the disk was full.
     not_before: Option<Millis>,
     /// The most bytes that a batch has taken: room is made sure of accordingly.
@@ -200,6 +204,7 @@ impl Shard {
             dirty: HashMap::new(),
             unconfirmed: VecDeque::new(),
             postponed: VecDeque::new(),
+            overrides: BTreeMap::new(),
             not_before: None,
             largest_bytes: 0,
             reserved: false,
@@ -318,6 +323,12 @@ impl Shard {
             Letter::Topics(change) => {
                 self.setup.topics = change.topics.clone();
                 self.topics(now, change);
+            }
+            Letter::Configure(group_id, overrides) => {
+                if let Life::Serving(coordinator) = &mut self.life {
+                    coordinator.configure_group(&group_id, overrides);
+                }
+                self.overrides.insert(group_id, overrides);
             }
             Letter::Count { since_us, to } => {
                 let metrics = &self.setup.metrics;
@@ -648,6 +659,9 @@ impl Shard {
         let now = self.setup.clock.now();
         self.ledger = Some(ledger);
         let step = catch_unwind(AssertUnwindSafe(|| {
+            for (group_id, overrides) in &self.overrides {
+                coordinator.configure_group(group_id, *overrides);
+            }
             coordinator.loaded(now, &mut self.actions);
             coordinator
         }));

@@ -48,6 +48,9 @@ pub(crate) async fn start(config: Config, fs: Arc<dyn Fs>) -> Result<Server, Err
     let announcer = Arc::new(Announcer::new(mailboxes.clone()));
     let broker = open_broker(&config, &opening, &clock, &announcer).await?;
     announcer.begin(&broker.topics());
+    for (group_id, configs) in broker.group_configs() {
+        announcer.configure(&group_id, knobs::overrides(&configs));
+    }
 
     let readiness = Arc::new(Readiness::new(shard_count));
     let mut shards = Vec::with_capacity(mail.len());
@@ -167,13 +170,14 @@ async fn open_broker(
         opening.topics_dir(),
         Arc::new(move || told.now().0),
     );
-    let announcer = announcer.clone();
+    let (announcer, configurer) = (announcer.clone(), announcer.clone());
     let opened = tokio::task::spawn_blocking(move || {
         Broker::open(
             options,
             Box::new(move |change: broker::TopicsChange| announcer.announce(&change)),
-            // The core takes no settings per group before it has consumer groups.
-            Box::new(|_change| {}),
+            Box::new(move |change: broker::GroupConfigsChange| {
+                configurer.configure(&change.group, knobs::overrides(&change.configs));
+            }),
         )
     });
     match opened.await {

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::shard::{Letter, Mailbox};
 use crate::broker::{self, TopicSummary};
-use crate::group::types::{Topic, TopicId, Topics, TopicsChange};
+use crate::group::GroupOverrides;
+use crate::group::types::{Topic, TopicId, Topics, TopicsChange, partition_for};
 
 /// Holds the newest image and passes changes on to every shard.
 #[derive(Debug)]
@@ -36,6 +37,12 @@ impl Announcer {
             topics.insert(summary.name.clone(), topic(summary));
         }
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(topics);
+    }
+
+    /// Tells the group's shard what the group sets for itself.
+    pub(crate) fn configure(&self, group_id: &str, overrides: GroupOverrides) {
+        let shard = &self.shards[shard_of(group_id, self.shards.len())];
+        shard.send(Letter::Configure(group_id.into(), overrides));
     }
 
     /// Puts a change into every mailbox. Whoever hears of it by a later reply finds the shards informed.
@@ -72,6 +79,13 @@ impl Announcer {
             shard.send(Letter::Topics(change.clone()));
         }
     }
+}
+
+/// Which of so many shards a group belongs to.
+pub(crate) fn shard_of(group_id: &str, shards: usize) -> usize {
+    // There are at most 10,000 shards, and the hash is below their number.
+    let count = i32::try_from(shards).unwrap_or(i32::MAX);
+    usize::try_from(partition_for(group_id, count)).unwrap_or(0)
 }
 
 fn topic(summary: &TopicSummary) -> Topic {
