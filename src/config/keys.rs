@@ -144,8 +144,8 @@ keys! {
         storage: Storage = "convoke.storage", "disk", Rule::OneOf(&["disk", "memory"]);
         /// When the group log is synced. always: before the reply, so nothing acknowledged is lost.
         /// interval: every so many milliseconds without replies waiting, so a power cut may lose the last
-        /// interval. none: left to the operating system. Topic data is never synced per request, as
-        /// in Kafka.
+        /// interval. none: left to the operating system. Topic data has log.flush.interval.messages and
+        /// log.flush.interval.ms.
         log_sync: LogSync = "convoke.log.sync", "always", Rule::Form("always, interval:MS (1 to 3600000) or none");
     }
 
@@ -276,6 +276,11 @@ keys! {
         log_roll_ms: Option<i64> = "log.roll.ms", "", from(1);
         /// The same in hours.
         log_roll_hours: i32 = "log.roll.hours", "168", int_from(1);
+        /// A partition's file is synced after this many records (topics: flush.messages).
+        log_flush_interval_messages: i64 = "log.flush.interval.messages", "9223372036854775807", from(1);
+        /// A partition's file is synced when its oldest unsynced record is this old (topics: flush.ms). Not
+        /// set: never by time.
+        log_flush_interval_ms: Option<i64> = "log.flush.interval.ms", "", from(0);
         /// How long an idle producer's sequence numbers are remembered.
         producer_id_expiration_ms: i32 = "producer.id.expiration.ms", "86400000", int_from(1);
     }

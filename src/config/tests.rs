@@ -181,7 +181,10 @@ fn keys_that_promise_what_is_not_kept_are_refused() {
         ),
         ("authorizer.class.name=A", "neither users nor permissions"),
         ("zookeeper.connect=localhost:2181", "joins no cluster"),
-        ("log.flush.interval.messages=1", "convoke.log.sync"),
+        (
+            "delegation.token.secret.key=x",
+            "neither users nor permissions",
+        ),
     ] {
         let text = refusal(&[assignment]);
         assert!(text.contains(says), "{assignment}: {text}");

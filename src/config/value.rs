@@ -21,19 +21,6 @@ pub enum Kind {
     List,
 }
 
-impl Kind {
-    /// The number DescribeConfigs sends for this type.
-    pub const fn wire(self) -> i8 {
-        match self {
-            Self::Boolean => 1,
-            Self::String => 2,
-            Self::Int => 3,
-            Self::Long => 5,
-            Self::List => 7,
-        }
-    }
-}
-
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -127,6 +127,7 @@ fn topic_defaults(config: &Config) -> BTreeMap<String, String> {
             // Kafka lets three keys of different units stand behind these.
             "retention.ms" => Some(config.retention_ms().to_string()),
             "segment.ms" => Some(config.roll_ms().to_string()),
+            "flush.ms" => config.log_flush_interval_ms.map(|ms| ms.to_string()),
             _ => key.broker_key.and_then(|name| config.value(name)),
         };
         if let Some(value) = value.filter(|value| value != key.default) {

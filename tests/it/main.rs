@@ -1,5 +1,10 @@
 //! One integration-test binary: linking is dear on two cores.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that meets the unexpected stops there"
+)]
+
 mod broker;
 mod cases;
 mod cli;
