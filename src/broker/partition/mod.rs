@@ -13,12 +13,12 @@ use kafka_protocol::error::ResponseError;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use super::Bounds;
 use super::batch::{HEADER_BYTES, Header, NO_PRODUCER, stored_header};
 use super::config_keys::TopicConfig;
 use super::files::Files;
 use super::producers::{Producer, Producers, Verdict};
 use super::segment::{self, Segment, Walk};
-use super::Bounds;
 
 /// A read reaches this far beyond what was asked for, to find its first batch behind a known place.
 const REACH_BYTES: usize = 16 << 10;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::super::batch::tests::Batch;
 use super::super::Error;
+use super::super::batch::tests::Batch;
 use super::super::memory::MemoryFs;
 use super::*;
 use crate::log::fs::{Fs, Open};

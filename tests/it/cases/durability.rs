@@ -134,7 +134,7 @@ async fn c50_a_full_disk_is_told_keeps_what_was_and_heals() {
 
 #[tokio::test]
 async fn c37_a_stalled_disk_is_answered_with_what_clients_retry() {
-    let world = world!(durable "offsets.commit.timeout.ms" = "300");
+    let world = world!(durable "offsets.commit.timeout.ms" = "2000");
     if !world.is_ours() {
         return;
     }

@@ -46,14 +46,14 @@ async fn c25_commits_keep_the_session_while_joins_are_collected() {
     let world = world!();
     let topic = world.topic(1).await;
     let group = world.group();
-    let a = group.member("a").await.session_ms(500);
+    let a = group.member("a").await.session_ms(1_500);
     a.settle().await;
     let b = group.member("b").await;
     let b_joins = b.joining();
     group.until("PreparingRebalance").await;
     let mut sessions = std::pin::pin!(async {
-        world.session_passes(500).await;
-        world.session_passes(500).await;
+        world.session_passes(1_500).await;
+        world.session_passes(1_500).await;
     });
     loop {
         tokio::select! {

@@ -10,7 +10,7 @@ macro_rules! a_and_c_wait_for_b {
     ($world:ident => $group:ident, $b:ident, $joins:ident) => {
         let $group = $world.group();
         let [a] = $group.stable(["a"]).await;
-        let $b = $group.member("b").await.session_ms(500);
+        let $b = $group.member("b").await.session_ms(1_500);
         $b.knock().await;
         let c = $group.member("c").await;
         let c_joins = c.joining();
@@ -54,9 +54,9 @@ async fn c02_a_dropped_first_id_holds_the_group_up_no_longer_than_its_session() 
     let world = world!();
     let group = world.group();
     let [a] = group.stable(["a"]).await;
-    let x1 = group.member("x").await.session_ms(500);
+    let x1 = group.member("x").await.session_ms(1_500);
     x1.knock().await;
-    let x2 = x1.as_it_is().known_as("");
+    let x2 = x1.as_it_is().known_as("").session_ms(60_000);
     x2.knock().await;
     assert_ne!(x1.id(), x2.id());
     let x2_joins = x2.joining();
@@ -95,7 +95,7 @@ async fn c03_a_member_that_expires_while_joins_are_collected_frees_the_others() 
     let world = world!();
     let group = world.group();
     let a = group.member("a").await;
-    let b = group.member("b").await.session_ms(500);
+    let b = group.member("b").await.session_ms(1_500);
     group.settle(&[&a, &b]).await;
     let c = group.member("c").await;
     let c_joins = c.joining();
@@ -110,8 +110,8 @@ async fn c03_a_member_that_expires_while_joins_are_collected_frees_the_others() 
 async fn c04_a_member_that_never_syncs_is_removed() {
     let world = world!();
     let group = world.group();
-    let a = group.member("a").await.rebalance_ms(500);
-    let b = group.member("b").await.rebalance_ms(500);
+    let a = group.member("a").await.rebalance_ms(2_000);
+    let b = group.member("b").await.rebalance_ms(2_000);
     group.join_all(&[&a, &b]).await;
     assert_eq!(a.assign(&[(a.id(), a.share())]).await.error(), NONE);
     assert_eq!(b.notice().await, UNKNOWN_MEMBER_ID);
@@ -124,8 +124,8 @@ async fn c04_a_member_that_never_syncs_is_removed() {
 async fn c04_a_leader_that_never_syncs_is_replaced() {
     let world = world!();
     let group = world.group();
-    let a = group.member("a").await.rebalance_ms(500);
-    let b = group.member("b").await.rebalance_ms(500);
+    let a = group.member("a").await.rebalance_ms(2_000);
+    let b = group.member("b").await.rebalance_ms(2_000);
     group.join_all(&[&a, &b]).await;
     assert!(a.leads());
     assert_eq!(b.sync().await.error(), REBALANCE_IN_PROGRESS);
@@ -142,13 +142,13 @@ async fn c04_a_leader_that_never_syncs_is_replaced() {
 async fn c05_heartbeats_between_join_and_sync_keep_the_session() {
     let world = world!();
     let group = world.group();
-    let a = group.member("a").await.session_ms(500);
-    let b = group.member("b").await.session_ms(500);
+    let a = group.member("a").await.session_ms(1_500);
+    let b = group.member("b").await.session_ms(1_500);
     group.join_all(&[&a, &b]).await;
     assert_eq!(group.state().await, "CompletingRebalance");
     let mut sessions = std::pin::pin!(async {
-        world.session_passes(500).await;
-        world.session_passes(500).await;
+        world.session_passes(1_500).await;
+        world.session_passes(1_500).await;
     });
     loop {
         tokio::select! {
@@ -165,15 +165,15 @@ async fn c05_heartbeats_between_join_and_sync_keep_the_session() {
 async fn c05_heartbeats_while_joins_are_collected_keep_the_session() {
     let world = world!();
     let group = world.group();
-    let a = group.member("a").await.session_ms(500);
-    let b = group.member("b").await.session_ms(500);
+    let a = group.member("a").await.session_ms(1_500);
+    let b = group.member("b").await.session_ms(1_500);
     group.settle(&[&a, &b]).await;
     let c = group.member("c").await;
     let c_joins = c.joining();
     group.until("PreparingRebalance").await;
     let mut sessions = std::pin::pin!(async {
-        world.session_passes(500).await;
-        world.session_passes(500).await;
+        world.session_passes(1_500).await;
+        world.session_passes(1_500).await;
     });
     loop {
         tokio::select! {
@@ -198,7 +198,11 @@ async fn c06_ghosts_of_closed_connections_vanish_with_their_session() {
     let group = world.group();
     let [a] = group.stable(["a"]).await;
     for ghosts in 1..=10 {
-        let ghost = group.member("ghost").await.join_version(3).session_ms(500);
+        let ghost = group
+            .member("ghost")
+            .await
+            .join_version(3)
+            .session_ms(1_500);
         let joins = ghost.joining();
         group.until_members(1 + ghosts).await;
         joins.abandon();

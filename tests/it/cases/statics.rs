@@ -91,13 +91,13 @@ async fn c20_a_replaced_static_id_survives_a_crash() {
 async fn c21_the_rebalance_timeout_drops_no_static_member() {
     let world = world!();
     let group = world.group();
-    let i1 = group.static_member("i1").await.rebalance_ms(700);
-    let i2 = group.static_member("i2").await.rebalance_ms(700);
-    let i3 = group.static_member("i3").await.rebalance_ms(700);
+    let i1 = group.static_member("i1").await.rebalance_ms(2_000);
+    let i2 = group.static_member("i2").await.rebalance_ms(2_000);
+    let i3 = group.static_member("i3").await.rebalance_ms(2_000);
     let i3 = i3.subscribed(&["of i3"]);
     group.settle(&[&i1, &i2, &i3]).await;
 
-    let d = group.member("d").await.rebalance_ms(700);
+    let d = group.member("d").await.rebalance_ms(2_000);
     let d_joins = d.joining();
     group.until("PreparingRebalance").await;
     let i2_join = i2.join().await;
@@ -134,7 +134,7 @@ async fn c22_a_new_session_timeout_of_a_static_member_takes_effect() {
     let group = world.group();
     let i1 = group.static_member("i1").await;
     i1.settle().await;
-    let again = i1.restarted(world.connect().await).session_ms(500);
+    let again = i1.restarted(world.connect().await).session_ms(1_500);
     assert_eq!(again.join().await.generation_id, i1.generation());
     // As every client does before it falls silent. Kafka still counts the old timeout until then.
     assert_eq!(again.heartbeat().await, NONE);
@@ -147,9 +147,9 @@ async fn c22_a_new_rebalance_timeout_of_a_static_member_takes_effect() {
     let group = world.group();
     let i1 = group.static_member("i1").await;
     i1.settle().await;
-    let again = i1.restarted(world.connect().await).rebalance_ms(500);
+    let again = i1.restarted(world.connect().await).rebalance_ms(2_000);
     assert_eq!(again.join().await.generation_id, i1.generation());
-    let d = group.member("d").await.rebalance_ms(500);
+    let d = group.member("d").await.rebalance_ms(2_000);
     let join = d.join().await;
     assert_eq!(
         (join.error(), join.generation_id),

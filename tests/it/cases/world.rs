@@ -44,7 +44,7 @@ pub(crate) const PLAIN: [(&str, &str); 2] = [
 ];
 
 /// Longer than anything here takes; what takes longer has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits for what must come.
 pub(crate) async fn within<F: Future>(what: impl Debug, event: F) -> F::Output {
@@ -244,18 +244,19 @@ impl World {
         self.available().await;
     }
 
-    /// Waits until a group can be used.
+    /// Waits until every group can be used: nothing is being loaded.
     pub(crate) async fn available(&self) {
         let group = self.group();
         within("a coordinator", async {
-            let topics = [("no-such-topic", &[0][..])];
-            loop {
-                if group.find().await == ErrorCode::None
-                    && group.fetch_as(7, Some(&topics)).await.error == ErrorCode::None
-                {
-                    return;
-                }
-            }
+            while group.find().await != ErrorCode::None
+                || group
+                    .send(4, &ListGroupsRequest::default())
+                    .await
+                    .unwrap()
+                    .error()
+                    != ErrorCode::None
+                || group.fetch_as(9, None).await.error != ErrorCode::None
+            {}
         })
         .await;
     }
