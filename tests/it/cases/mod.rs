@@ -26,5 +26,6 @@ mod offsets;
 mod rebalance;
 mod robust;
 mod statics;
+mod table;
 mod words;
 mod world;
