@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use super::error::Error;
 use super::group::{Position, SyncMode, SyncSample};
-use super::queue::{Disk, Queued, ShardEntry};
+use super::queue::{Disk, Queued};
 use super::segments::{NewFrame, Segments};
 
 /// Files kept for reuse: overwriting one in place spares the file system's journal.
@@ -205,8 +205,9 @@ impl Committer {
         }
         let mut queue = self.disk.lock();
         queue.synced_lsn = self.segments.next_lsn();
-        drop(queue);
-        self.disk.progress.notify_all();
+        if queue.progress_waits > 0 {
+            self.disk.progress.notify_all();
+        }
         Ok(())
     }
 
@@ -214,12 +215,9 @@ impl Committer {
     fn publish(&self, frames: &[Queued]) {
         let written = self.segments.next_lsn();
         self.disk.lock().written_lsn = written;
-        self.disk.progress.notify_all();
-        let mut told: Vec<&Arc<ShardEntry>> = Vec::new();
         for frame in frames {
-            if !told.iter().any(|shard| Arc::ptr_eq(shard, &frame.shard)) {
+            if frame.shard.told.swap(written, Ordering::Relaxed) != written {
                 frame.shard.durable.send_replace(Position(written - 1));
-                told.push(&frame.shard);
             }
         }
     }

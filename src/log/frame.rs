@@ -26,6 +26,8 @@ pub(super) const PAYLOAD_BYTES_MAX: u64 = 1 << 30;
 /// The format written into file headers, and the newest one read.
 pub(super) const FORMAT: u32 = 1;
 
+/// Where a frame's header says what it is for.
+const KIND_AT: usize = 26;
 /// Frames begin at multiples of this.
 const ALIGN: u64 = 8;
 /// How much a sequential pass reads at once.
@@ -106,7 +108,7 @@ impl FrameHeader {
         bytes[8..16].copy_from_slice(&self.lsn.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.floor.to_le_bytes());
         bytes[24..26].copy_from_slice(&self.partition.to_le_bytes());
-        bytes[26] = self.kind.code();
+        bytes[KIND_AT] = self.kind.code();
         let crc = crc32c::crc32c_append(seed, &bytes[4..]);
         let crc = crc32c::crc32c_append(crc, payload);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
@@ -115,7 +117,7 @@ impl FrameHeader {
 
     /// The fields, if the bytes could be a frame at all, and the CRC they claim.
     fn decode(bytes: &[u8]) -> Option<(Self, u32)> {
-        let kind = Kind::of(bytes[26])?;
+        let kind = Kind::of(bytes[KIND_AT])?;
         if bytes[27..32] != [0; 5] {
             return None;
         }
@@ -331,6 +333,10 @@ fn scan_window(
     while offset + FRAME_HEADER_BYTES as usize <= window.len() {
         let here = at + offset as u64;
         offset += ALIGN as usize;
+        // Most places are zeros, or the middle of a payload.
+        if Kind::of(window[offset - ALIGN as usize + KIND_AT]).is_none() {
+            continue;
+        }
         let bytes = &window[offset - ALIGN as usize..][..FRAME_HEADER_BYTES as usize];
         let Some((header, _)) = FrameHeader::decode(bytes) else {
             continue;

@@ -82,6 +82,8 @@ pub(super) struct Queue {
     pub(super) failed: Option<Arc<str>>,
     /// The committer sleeps on `work`.
     pub(super) committer_waits: bool,
+    /// How many wait on `progress`: waking nobody costs a system call.
+    pub(super) progress_waits: usize,
 }
 
 /// A frame that waits to be written.
@@ -98,6 +100,8 @@ pub(super) struct Queued {
 #[derive(Debug)]
 pub(super) struct ShardEntry {
     pub(super) durable: watch::Sender<Position>,
+    /// The batch it was told of last.
+    pub(super) told: AtomicU64,
     /// Looking at the books is worth while.
     pub(super) look: AtomicBool,
     partitions: Vec<u16>,
@@ -224,6 +228,7 @@ impl Disk {
                 closing: false,
                 failed: None,
                 committer_waits: false,
+                progress_waits: 0,
             }),
             work: Condvar::new(),
             progress: Condvar::new(),
@@ -257,6 +262,7 @@ impl Disk {
         let (durable, receiver) = watch::channel(Position(queue.written_lsn - 1));
         let entry = Arc::new(ShardEntry {
             durable,
+            told: AtomicU64::new(0),
             look: AtomicBool::new(true),
             partitions,
         });
@@ -369,41 +375,18 @@ impl Disk {
             .full_until
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let mut queue = self.lock();
-        queue.check()?;
-        // Another may have made room meanwhile.
-        if queue.room.promise(bytes) {
-            return Ok(());
-        }
-        let needed = FILE_HEADER_BYTES + queue.room.promised + bytes;
-        drop(queue);
-        let spare_bytes = needed.max(self.spare_bytes());
-        let now = Instant::now();
-        if full_until.is_some_and(|until| now < until) {
-            return Err(Error::NoRoom {
-                path: self.dir.clone(),
-                bytes: spare_bytes,
-            });
-        }
-        match self.create_spare(spare_bytes) {
-            Ok(spare) => {
-                *full_until = None;
+        loop {
+            let needed = {
                 let mut queue = self.lock();
-                queue.room.spares.push(spare);
-                // The promises may have grown while the file was made; then the next call makes a larger one.
+                queue.check()?;
+                // Another may have made room meanwhile; or the promises have grown, and it takes a larger file.
                 if queue.room.promise(bytes) {
-                    Ok(())
-                } else {
-                    Err(Error::NoRoom {
-                        path: self.dir.clone(),
-                        bytes,
-                    })
+                    return Ok(());
                 }
-            }
-            Err(error) => {
-                *full_until = Some(now + self.options.retry);
-                Err(error)
-            }
+                FILE_HEADER_BYTES + queue.room.promised + bytes
+            };
+            let spare = self.create_spare(&mut full_until, needed.max(self.spare_bytes()))?;
+            self.lock().room.spares.push(spare);
         }
     }
 
@@ -413,17 +396,10 @@ impl Disk {
             .full_until
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if !self.lock().room.spares.is_empty()
-            || full_until.is_some_and(|until| Instant::now() < until)
+        if self.lock().room.spares.is_empty()
+            && let Ok(spare) = self.create_spare(&mut full_until, self.spare_bytes())
         {
-            return;
-        }
-        match self.create_spare(self.spare_bytes()) {
-            Ok(spare) => self.lock().room.spares.push(spare),
-            Err(error) => {
-                tracing::warn!(%error, "the log cannot take room in advance");
-                *full_until = Some(Instant::now() + self.options.retry);
-            }
+            self.lock().room.spares.push(spare);
         }
     }
 
@@ -438,8 +414,30 @@ impl Disk {
         )
     }
 
-    fn create_spare(&self, bytes: u64) -> Result<Spare, Error> {
-        Spare::create(&*self.fs, &self.dir, self.next_spare_number(), bytes)
+    /// Takes room from the disk, which is left alone for a while after it had none.
+    fn create_spare(&self, full_until: &mut Option<Instant>, bytes: u64) -> Result<Spare, Error> {
+        if full_until.is_some_and(|until| Instant::now() < until) {
+            return Err(self.no_room(bytes));
+        }
+        let spare = Spare::create(&*self.fs, &self.dir, self.next_spare_number(), bytes);
+        match &spare {
+            Ok(_) if full_until.take().is_some() => tracing::info!("the group log has room again"),
+            Ok(_) => {}
+            Err(error) => {
+                if full_until.is_none() {
+                    tracing::warn!(%error, "the group log cannot take room in advance; trying again");
+                }
+                *full_until = Some(Instant::now() + self.options.retry);
+            }
+        }
+        spare
+    }
+
+    fn no_room(&self, bytes: u64) -> Error {
+        Error::NoRoom {
+            path: self.dir.clone(),
+            bytes,
+        }
     }
 
     pub(super) fn next_spare_number(&self) -> u64 {
@@ -532,14 +530,15 @@ impl Disk {
         let lsn = queue.next_lsn;
         queue.sync_wanted_lsn = lsn;
         self.poke(&mut queue);
-        while queue.synced_lsn < lsn {
-            queue.check_failed()?;
+        queue.progress_waits += 1;
+        while queue.synced_lsn < lsn && queue.failed.is_none() {
             queue = self
                 .progress
                 .wait(queue)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        Ok(())
+        queue.progress_waits -= 1;
+        queue.check_failed()
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -591,5 +590,44 @@ impl Queue {
             .filter_map(|book| book.first)
             .min()
             .unwrap_or(self.next_lsn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::log::fault_fs::FaultFs;
+
+    proptest! {
+        /// Shards promise themselves room and use it up in any order; new files come when a promise needs one.
+        #[test]
+        fn what_is_promised_fits(steps in proptest::collection::vec((0..4_usize, 1..3000_u64, any::<bool>()), 1..200)) {
+            let fs = FaultFs::new();
+            let dir = Path::new("/log");
+            fs.create_dirs(dir).expect("in memory");
+            let mut room = Room::default();
+            let mut reserved = [0; 4];
+            for (number, (shard, bytes, promise)) in steps.into_iter().enumerate() {
+                if promise {
+                    if !room.promise(bytes) {
+                        let size = FILE_HEADER_BYTES + (room.promised + bytes).max(4000);
+                        room.spares.push(Spare::create(&fs, dir, number as u64, size).expect("in memory"));
+                        prop_assert!(room.promise(bytes));
+                    }
+                    reserved[shard] += bytes;
+                } else if reserved[shard] > 0 {
+                    let bytes = bytes.min(reserved[shard]);
+                    reserved[shard] -= bytes;
+                    let left = room.left;
+                    let begun = room.take(bytes);
+                    prop_assert!(begun.is_some() || bytes <= left);
+                }
+                prop_assert_eq!(room.promised, reserved.iter().sum::<u64>());
+            }
+        }
     }
 }

@@ -160,9 +160,18 @@ impl Recovery {
             .filter_map(Spare::number)
             .max()
             .map_or(0, |last| last + 1);
-        spares.sort_by_key(|spare| spare.bytes);
-        while spares.len() > SPARES_MAX {
-            let spare = spares.swap_remove(0);
+        spares.sort_by_key(|spare| std::cmp::Reverse(spare.bytes));
+        let least = self
+            .options
+            .segment_bytes_first
+            .min(self.options.segment_bytes);
+        // One whose making was interrupted is too short.
+        let kept = spares
+            .iter()
+            .take(SPARES_MAX)
+            .filter(|spare| spare.bytes >= least)
+            .count();
+        for spare in spares.drain(kept..) {
             fs.remove(&spare.path)
                 .map_err(|e| Error::io("remove", &spare.path, e))?;
         }

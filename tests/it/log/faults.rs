@@ -526,7 +526,7 @@ fn recovery_stops_when_its_reader_does() {
 fn other_sync_modes_do_not_wait_for_the_disk() {
     let samples: Arc<Mutex<Vec<u64>>> = Arc::default();
     let frames = Arc::new(AtomicU64::new(0));
-    let (seen, all_frames) = (samples.clone(), frames.clone());
+    let (seen, all_frames) = (samples, frames.clone());
     for (sync, syncs) in [
         (SyncMode::Never, 0),
         (SyncMode::Interval(Duration::from_millis(1)), 10),
