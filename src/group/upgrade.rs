@@ -249,6 +249,8 @@ impl Coordinator {
             self.arm_consumer_session(now, group_id, &member_id);
         }
         self.emit_target_metadata(group_id, epoch, Millis(0), actions);
+        // What the leader assigned may be older than the topics are.
+        self.set_stale(group_id, true);
     }
 
     /// Whether only members that speak the classic protocol are left, and the group may follow them.

@@ -56,7 +56,7 @@ impl Coordinator {
         }
     }
 
-    fn set_stale(&mut self, group_id: &GroupId, stale: bool) {
+    pub(in crate::group) fn set_stale(&mut self, group_id: &GroupId, stale: bool) {
         if let Some(live) = self.consumer.get_mut(&**group_id) {
             live.stale = stale;
         }

@@ -1,5 +1,6 @@
 //! Consumer groups as a dialogue, and as random histories. Every record also goes through a second coordinator, and
 //! both must know the same facts after each step.
 
+mod histories;
 mod stories;
 mod world;
