@@ -96,8 +96,7 @@ impl Running {
         }
     }
 
-    /// Exit code and what was logged.
-    fn terminate(mut self) -> (Option<i32>, String) {
+    fn signal(&self) {
         let pid = self.child.id().to_string();
         assert!(
             Command::new("kill")
@@ -106,6 +105,11 @@ impl Running {
                 .unwrap()
                 .success()
         );
+    }
+
+    /// Exit code and what was logged.
+    fn terminate(mut self) -> (Option<i32>, String) {
+        self.signal();
         let mut rest = String::new();
         self.stdout.read_to_string(&mut rest).unwrap();
         let mut log = String::new();
@@ -314,4 +318,37 @@ fn the_printed_configuration_is_one_to_start_from() {
         .output()
         .unwrap();
     assert_eq!(String::from_utf8(again.stdout).unwrap(), printed);
+}
+
+/// A client that sends and never reads: in the end the server waits for it.
+fn deaf_client(address: &str) -> TcpStream {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket
+        .set_write_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    let api_versions = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 7, 255, 255];
+    let many = api_versions.repeat(10_000);
+    while socket.write_all(&many).is_ok() {}
+    socket
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let mut server = Running::start(&["--memory", "--set", "convoke.shutdown.grace.ms=3600000"]);
+    let _deaf = deaf_client(&server.bootstrap());
+    let mut log = BufReader::new(server.child.stderr.take().unwrap());
+    server.signal();
+    let mut line = String::new();
+    while !line.contains("stopping: ") {
+        line.clear();
+        assert_ne!(log.read_line(&mut line).unwrap(), 0);
+    }
+    server.signal();
+    let mut rest = String::new();
+    log.read_to_string(&mut rest).unwrap();
+    assert_eq!(server.child.wait().unwrap().code(), Some(1), "{rest}");
+    assert!(
+        rest.contains("error: stopped at once by a second signal"),
+        "{rest}"
+    );
 }
