@@ -520,7 +520,8 @@ async fn c43_what_was_acknowledged_survives_kill_9() {
         process = Process::start(folder.path());
         let world = World::at_address(&process.bootstrap);
         world.available().await;
-        for (id, last) in acknowledged.lock().unwrap().clone() {
+        let all = acknowledged.lock().unwrap().clone();
+        for (id, last) in all {
             let committed = world.group_named(&id).committed(&topic, 0).await;
             assert!(
                 committed == last || committed == last + 1,

@@ -142,10 +142,6 @@ impl Member {
         self.state().member_id.clone()
     }
 
-    pub(crate) fn instance_id(&self) -> Option<String> {
-        self.state().instance_id.clone()
-    }
-
     pub(crate) fn generation(&self) -> i32 {
         self.state().generation
     }

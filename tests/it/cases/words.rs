@@ -33,18 +33,14 @@ pub(crate) mod codes {
         INCONSISTENT_GROUP_PROTOCOL = InconsistentGroupProtocol
         INVALID_GROUP_ID = InvalidGroupId
         UNKNOWN_MEMBER_ID = UnknownMemberId
-        INVALID_SESSION_TIMEOUT = InvalidSessionTimeout
         REBALANCE_IN_PROGRESS = RebalanceInProgress
         UNSUPPORTED_VERSION = UnsupportedVersion
-        INVALID_REQUEST = InvalidRequest
         NON_EMPTY_GROUP = NonEmptyGroup
         GROUP_ID_NOT_FOUND = GroupIdNotFound
         MEMBER_ID_REQUIRED = MemberIdRequired
         GROUP_MAX_SIZE_REACHED = GroupMaxSizeReached
         FENCED_INSTANCE_ID = FencedInstanceId
         GROUP_SUBSCRIBED_TO_TOPIC = GroupSubscribedToTopic
-        UNSTABLE_OFFSET_COMMIT = UnstableOffsetCommit
-        UNKNOWN_TOPIC_ID = UnknownTopicId
     }
 }
 

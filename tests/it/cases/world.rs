@@ -5,11 +5,6 @@
 //! set: then only the cases that ask for exactly these run. `CONVOKE_TEST_RESTART` is a command that kills and
 //! restarts it, for the cases that need that (run with `--test-threads=1`).
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a shell room: names must differ from run to run"
-)]
-
 use std::fmt::Debug;
 use std::future::Future;
 use std::path::Path;
@@ -68,7 +63,7 @@ enum Host {
     /// This test. `None` only while it is down.
     Here {
         server: Option<Server>,
-        config: Config,
+        config: Box<Config>,
         disk: Arc<Disk>,
         /// Where its data lies, if it keeps any; removed in the end.
         folder: Option<TempDir>,
@@ -127,7 +122,7 @@ impl World {
         server.ready().await;
         Self::at(Host::Here {
             server: Some(server),
-            config,
+            config: Box::new(config),
             disk,
             folder,
         })
