@@ -57,6 +57,7 @@ pub mod group;
 pub mod log;
 #[cfg(feature = "server")]
 pub mod server;
+pub mod sim;
 pub mod wire;
 
 #[cfg(feature = "server")]

@@ -13,4 +13,5 @@ mod layers;
 mod log;
 mod metrics;
 mod server;
+mod sim;
 mod versions;

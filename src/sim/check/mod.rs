@@ -1,0 +1,572 @@
+//! What must hold after every step, told a second time and in plainer words than the core's: from requests, replies and
+//! time alone. The core is asked only what any client may ask: who is in a group, and which offsets are committed.
+
+mod classic;
+mod offsets;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use self::classic::{Group, Phase, Seen};
+use self::offsets::Offsets;
+use super::rng::Rng;
+use crate::group::record::Record;
+use crate::group::request::{
+    Describe, DescribeReply, ErrorCode, OffsetFetch, OffsetFetchReply, Reply, Request, RequestId,
+};
+use crate::group::types::{GroupId, MemberId, Millis, Topics, TopicsChange};
+use crate::group::{Actions, After, Answer, Coordinator, GroupConfig};
+use crate::wire::records::decode_batch;
+
+/// `Err` says in words what does not hold.
+pub(super) type Verdict = Result<(), String>;
+
+/// Questions of our own carry this id.
+const OURS: RequestId = RequestId(u64::MAX);
+
+/// Why the coordinator was called.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cause<'a> {
+    Request(RequestId, &'a Request),
+    Timeout,
+    Topics(&'a TopicsChange),
+    Loaded,
+}
+
+/// A fact as it must be found again after a crash.
+#[derive(Clone, Debug)]
+enum Fact {
+    Group(GroupId, Option<Box<Group>>),
+    Offset(GroupId, offsets::Key, Option<offsets::Value>),
+}
+
+/// The judge of one world.
+#[derive(Debug)]
+pub(super) struct Check {
+    config: GroupConfig,
+    topics: Arc<Topics>,
+    groups: BTreeMap<GroupId, Group>,
+    offsets: Offsets,
+    /// What was recorded, with its position in the log.
+    journal: Vec<(u64, Fact)>,
+    /// Requests that were handed in and are not answered.
+    open: BTreeMap<RequestId, (std::mem::Discriminant<Request>, GroupId)>,
+    /// For answered requests: the position that must be durable before the reply leaves.
+    needs: BTreeMap<RequestId, u64>,
+    /// Where each group's newest record lies.
+    newest: BTreeMap<GroupId, u64>,
+    /// Up to where clients have been told what was recorded.
+    told: u64,
+    /// Knows only what the bytes of the log say.
+    shadow: Coordinator,
+}
+
+impl Check {
+    pub(super) fn new(config: GroupConfig, topics: Arc<Topics>) -> Self {
+        Self {
+            shadow: Coordinator::new(config.clone(), topics.clone(), 0),
+            config,
+            topics,
+            groups: BTreeMap::new(),
+            offsets: Offsets::default(),
+            journal: Vec::new(),
+            open: BTreeMap::new(),
+            needs: BTreeMap::new(),
+            newest: BTreeMap::new(),
+            told: 0,
+        }
+    }
+
+    /// The coordinator is gone: whoever was parked is told by the shell, or never.
+    pub(super) fn unloaded(&mut self) {
+        self.open.clear();
+    }
+
+    /// The log was read up to `last`, and `coordinator` holds what it says.
+    pub(super) fn recovered(
+        &mut self,
+        now: Millis,
+        last: u64,
+        coordinator: &mut Coordinator,
+        topics: &Arc<Topics>,
+    ) -> Verdict {
+        if self.told > last {
+            return Err(format!(
+                "clients were told of what stood at {} in the log, which now ends at {last}",
+                self.told
+            ));
+        }
+        self.topics = topics.clone();
+        self.journal.retain(|(position, _)| *position <= last);
+        self.newest.clear();
+        self.groups.clear();
+        self.offsets = Offsets::default();
+        self.shadow = Coordinator::new(self.config.clone(), topics.clone(), 0);
+        let records: Vec<_> = coordinator.snapshot().collect();
+        for record in &records {
+            self.shadow.apply(record);
+        }
+        for (position, fact) in &self.journal {
+            match fact {
+                Fact::Group(group_id, Some(group)) => {
+                    self.newest.insert(group_id.clone(), *position);
+                    self.groups.insert(group_id.clone(), (**group).clone());
+                }
+                Fact::Group(group_id, None) => {
+                    self.newest.insert(group_id.clone(), *position);
+                    self.groups.remove(group_id);
+                }
+                Fact::Offset(group_id, key, value) => {
+                    self.newest.insert(group_id.clone(), *position);
+                    self.offsets.set(group_id, key, value.clone());
+                }
+            }
+        }
+        for group_id in self.offsets.groups() {
+            // Made by a commit, a group has no record of its own.
+            self.groups.entry(group_id.clone()).or_default();
+        }
+        for group in self.groups.values_mut() {
+            group.reload(now);
+        }
+        if !self.shadow.same_facts(coordinator) {
+            return Err("a snapshot does not tell everything".to_owned());
+        }
+        self.compare_offsets(coordinator)
+    }
+
+    /// A batch was appended: the facts must be what its bytes say.
+    pub(super) fn appended(&mut self, bytes: &[u8], coordinator: &Coordinator) -> Verdict {
+        let batch = decode_batch(bytes).map_err(|e| e.to_string())?;
+        for record in &batch.records {
+            self.shadow.apply(record);
+        }
+        if self.shadow.same_facts(coordinator) {
+            Ok(())
+        } else {
+            Err("live facts and replayed facts differ".to_owned())
+        }
+    }
+
+    /// A reply leaves.
+    pub(super) fn leaves(&mut self, id: RequestId, durable: u64) -> Verdict {
+        let needed = self.needs.remove(&id).unwrap_or(0);
+        self.told = self.told.max(needed);
+        if needed > durable {
+            return Err(format!(
+                "a reply leaves that tells of {needed}, but the log is durable up to {durable} only"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Takes in what a call of the coordinator did.
+    pub(super) fn observe(
+        &mut self,
+        now: Millis,
+        coordinator: &mut Coordinator,
+        cause: Cause<'_>,
+        actions: &Actions,
+        position: u64,
+    ) -> Verdict {
+        let mut touched: BTreeSet<GroupId> = BTreeSet::new();
+        match cause {
+            Cause::Request(id, request) => {
+                let group_id = request.group_id().cloned().unwrap_or_default();
+                let kind = std::mem::discriminant(request);
+                self.open.insert(id, (kind, group_id.clone()));
+                touched.insert(group_id);
+            }
+            Cause::Topics(change) => self.topics = change.topics.clone(),
+            Cause::Timeout | Cause::Loaded => touched.extend(self.groups.keys().cloned()),
+        }
+        self.take_replies(actions)?;
+        self.take_records(now, cause, actions, position, &mut touched)?;
+        for group_id in touched {
+            self.advance(now, coordinator, &group_id, cause, actions, position)
+                .map_err(|text| format!("group {group_id}: {text}"))?;
+        }
+        for answer in &actions.replies {
+            let needed = match &answer.after {
+                After::Shard => self.newest.values().max().copied(),
+                After::Group(group_id) => self.newest.get(group_id).copied(),
+            };
+            self.needs.insert(answer.id, needed.unwrap_or(0));
+        }
+        Ok(())
+    }
+
+    /// Every request is answered at most once, and with what was asked for.
+    fn take_replies(&mut self, actions: &Actions) -> Verdict {
+        for answer in &actions.replies {
+            let Some((kind, group_id)) = self.open.remove(&answer.id) else {
+                return Err(format!(
+                    "{:?} is answered, but nobody waits for it: {:?}",
+                    answer.id, answer.reply
+                ));
+            };
+            if !answers(kind, &answer.reply) {
+                return Err(format!(
+                    "{:?} is no answer to {:?}",
+                    answer.reply, answer.id
+                ));
+            }
+            if let After::Group(after) = &answer.after
+                && *after != group_id
+            {
+                return Err(format!(
+                    "a reply about {group_id} waits for records of {after}"
+                ));
+            }
+        }
+        for id in &actions.superseded {
+            if self.open.remove(id).is_none() {
+                return Err(format!("{id:?} is superseded, but nobody waits for it"));
+            }
+        }
+        Ok(())
+    }
+
+    fn take_records(
+        &mut self,
+        now: Millis,
+        cause: Cause<'_>,
+        actions: &Actions,
+        position: u64,
+        touched: &mut BTreeSet<GroupId>,
+    ) -> Verdict {
+        let before = self.journal.len();
+        match cause {
+            Cause::Request(_, Request::OffsetCommit(request)) => {
+                self.commit(now, request, actions, position)?;
+            }
+            Cause::Request(_, Request::OffsetDelete(request)) => {
+                self.delete_offsets(request, actions, position)?;
+            }
+            Cause::Request(_, Request::Delete { group_id }) => {
+                let deleted = actions.replies.iter().any(|answer| {
+                    matches!(&answer.reply, Reply::Delete { error, .. } if *error == ErrorCode::None)
+                });
+                if deleted {
+                    for key in self.offsets.keys(group_id) {
+                        self.record_offset(group_id, key, None, position);
+                    }
+                }
+            }
+            Cause::Topics(change) => {
+                for (topic, topic_id) in &change.deleted {
+                    for (group_id, key) in self.offsets.of_topic(topic, *topic_id) {
+                        self.record_offset(&group_id, key, None, position);
+                    }
+                }
+            }
+            Cause::Timeout => self.expire(now, actions, position)?,
+            _ => {}
+        }
+        self.compare_records(actions, before)?;
+        for record in &actions.records {
+            touched.insert(record.group_id().clone());
+            self.newest.insert(record.group_id().clone(), position);
+        }
+        Ok(())
+    }
+
+    /// The offsets that were recorded must be those that should have been.
+    fn compare_records(&self, actions: &Actions, before: usize) -> Verdict {
+        let mut expected: BTreeMap<_, _> = BTreeMap::new();
+        for (_, fact) in &self.journal[before..] {
+            if let Fact::Offset(group_id, key, value) = fact {
+                expected.insert((group_id.clone(), key.clone()), value.clone());
+            }
+        }
+        let mut found: BTreeMap<_, _> = BTreeMap::new();
+        for record in &actions.records {
+            if let Record::OffsetCommit {
+                group_id,
+                topic,
+                partition,
+                value,
+            } = record
+            {
+                let key = (topic.clone(), *partition);
+                found.insert((group_id.clone(), key), value.clone());
+            }
+        }
+        if expected == found {
+            Ok(())
+        } else {
+            Err(format!(
+                "these offsets should be recorded: {expected:?}; these are: {found:?}"
+            ))
+        }
+    }
+
+    fn record_offset(
+        &mut self,
+        group_id: &GroupId,
+        key: offsets::Key,
+        value: Option<offsets::Value>,
+        position: u64,
+    ) {
+        self.offsets.set(group_id, &key, value.clone());
+        self.journal
+            .push((position, Fact::Offset(group_id.clone(), key, value)));
+    }
+
+    fn advance(
+        &mut self,
+        now: Millis,
+        coordinator: &mut Coordinator,
+        group_id: &GroupId,
+        cause: Cause<'_>,
+        actions: &Actions,
+        position: u64,
+    ) -> Verdict {
+        let after = describe(now, coordinator, group_id);
+        let recorded = actions
+            .records
+            .iter()
+            .rev()
+            .find_map(|record| match record {
+                Record::GroupMetadata {
+                    group_id: of,
+                    value,
+                } if of == group_id => Some(value),
+                _ => None,
+            });
+        let deleted = matches!(recorded, Some(None));
+        if after.error == ErrorCode::GroupIdNotFound {
+            let group = self.groups.remove(group_id);
+            if group.is_some() {
+                self.journal
+                    .push((position, Fact::Group(group_id.clone(), None)));
+            }
+            let emptied = became_empty(&actions.records, group_id);
+            if group.is_some_and(|group| !group.members.is_empty()) && !emptied {
+                return Err("a group with members has vanished".to_owned());
+            }
+            if !self.offsets.is_empty(group_id) {
+                return Err("a group with offsets has vanished".to_owned());
+            }
+            return self.check_stranger(cause, actions);
+        }
+        if let Cause::Request(_, Request::Delete { .. }) = cause
+            && actions.replies.iter().any(|answer| {
+                matches!(&answer.reply, Reply::Delete { error, .. } if *error == ErrorCode::None)
+            })
+        {
+            return Err("the group was deleted, but it is still there".to_owned());
+        }
+        if deleted {
+            return Err("the group is still there, but its record is gone".to_owned());
+        }
+        if !self.groups.contains_key(group_id) {
+            self.check_stranger(cause, actions)?;
+        }
+        let replies: Vec<&Answer> = actions
+            .replies
+            .iter()
+            .filter(|answer| matches!(&answer.after, After::Group(of) if of == group_id))
+            .collect();
+        let request = match cause {
+            Cause::Request(id, request) => Some((id, request)),
+            _ => None,
+        };
+        let group = self.groups.entry(group_id.clone()).or_default();
+        if group.members.is_empty()
+            && group.phase == Phase::Empty
+            && group.generation == 0
+            && let Some(Some(value)) = recorded
+        {
+            group.emptied = value.current_state_timestamp;
+        }
+        if matches!(cause, Cause::Loaded) && group.phase != Phase::Empty {
+            group.reload(now);
+        }
+        let seen = Seen {
+            now,
+            request,
+            timeout: matches!(cause, Cause::Timeout),
+            loaded: matches!(cause, Cause::Loaded),
+            replies: &replies,
+            superseded: &actions.superseded,
+            recorded: recorded.and_then(|value| value.as_ref().map(|value| value.generation)),
+            after: &after,
+            config: &self.config,
+        };
+        group.advance(&seen)?;
+        if let Some(generation) = seen.recorded {
+            let fact = Fact::Group(group_id.clone(), Some(Box::new(group.durable(generation))));
+            self.journal.push((position, fact));
+        }
+        Ok(())
+    }
+
+    /// What a request about a group that does not exist must be told.
+    fn check_stranger(&self, cause: Cause<'_>, actions: &Actions) -> Verdict {
+        let Cause::Request(id, request) = cause else {
+            return Ok(());
+        };
+        let reply = actions.replies.iter().find(|answer| answer.id == id);
+        let told = match (request, reply.map(|answer| &answer.reply)) {
+            (Request::Heartbeat(_), Some(Reply::Heartbeat(error))) => *error,
+            (Request::Sync(_), Some(Reply::Sync(reply))) => reply.error,
+            _ => return Ok(()),
+        };
+        if told == ErrorCode::None {
+            return Err("a group that does not exist took a member's word".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The dear check: the log, replayed by any order of keys, tells the same facts.
+    pub(super) fn replay(
+        &mut self,
+        records: &[Record],
+        coordinator: &mut Coordinator,
+        rng: &mut Rng,
+    ) -> Verdict {
+        let mut last: BTreeMap<Vec<u8>, &Record> = BTreeMap::new();
+        for record in records {
+            last.insert(key_of(record), record);
+        }
+        let mut compacted: Vec<_> = last.into_values().collect();
+        rng.shuffle(&mut compacted);
+        let mut replayed = Coordinator::new(self.config.clone(), self.topics.clone(), 0);
+        for record in compacted {
+            replayed.apply(record);
+        }
+        if !replayed.same_facts(coordinator) {
+            return Err(
+                "a compacted log, read in another order of keys, tells other facts".to_owned(),
+            );
+        }
+        self.compare_offsets(coordinator)
+    }
+
+    fn compare_offsets(&self, coordinator: &mut Coordinator) -> Verdict {
+        let groups: BTreeSet<&GroupId> = self.offsets.groups().chain(self.groups.keys()).collect();
+        for group_id in groups {
+            let reply = fetch_all(coordinator, group_id);
+            self.offsets.compare(group_id, &reply)?;
+        }
+        Ok(())
+    }
+
+    /// The generation of a group and whether somebody is one of its members.
+    pub(super) fn standing(&self, group_id: &str, member_id: &str) -> Option<i32> {
+        let group = self.groups.get(group_id)?;
+        group
+            .members
+            .contains_key::<MemberId>(&member_id.into())
+            .then_some(group.generation)
+    }
+
+    /// Whether nothing is going on in a group.
+    pub(super) fn is_settled(&self, group_id: &str) -> bool {
+        self.groups
+            .get(group_id)
+            .is_none_or(|group| matches!(group.phase, Phase::Empty | Phase::Stable))
+    }
+
+    /// How many members a group has.
+    pub(super) fn member_count(&self, group_id: &str) -> usize {
+        self.groups
+            .get(group_id)
+            .map_or(0, |group| group.members.len())
+    }
+
+    /// The requests that nobody has answered.
+    pub(super) fn open_count(&self) -> usize {
+        self.open.len()
+    }
+}
+
+fn answers(kind: std::mem::Discriminant<Request>, reply: &Reply) -> bool {
+    use crate::group::request as words;
+    let of = |request: &Request| std::mem::discriminant(request) == kind;
+    let group_id: GroupId = "".into();
+    match reply {
+        Reply::List(_) => of(&Request::List(words::List::default())),
+        Reply::Delete { .. } => of(&Request::Delete { group_id }),
+        Reply::ConsumerDescribe(_) => of(&Request::ConsumerDescribe { group_id }),
+        Reply::Describe(_) => of(&Request::Describe(Describe {
+            group_id,
+            unknown_is_error: true,
+        })),
+        // The rest is held apart by the client, which knows what it asked.
+        _ => true,
+    }
+}
+
+fn describe(now: Millis, coordinator: &mut Coordinator, group_id: &GroupId) -> DescribeReply {
+    let mut actions = Actions::default();
+    let request = Request::Describe(Describe {
+        group_id: group_id.clone(),
+        unknown_is_error: true,
+    });
+    coordinator.handle(now, OURS, request, &mut actions);
+    match actions.replies.pop().map(|answer| answer.reply) {
+        Some(Reply::Describe(reply)) => reply,
+        other => unreachable!("a description, not {other:?}"),
+    }
+}
+
+fn fetch_all(coordinator: &mut Coordinator, group_id: &GroupId) -> OffsetFetchReply {
+    let mut actions = Actions::default();
+    let request = Request::OffsetFetch(OffsetFetch {
+        group_id: group_id.clone(),
+        member_id: None,
+        member_epoch: -1,
+        topics: None,
+        by_topic_id: false,
+        require_stable: false,
+    });
+    coordinator.handle(Millis(0), OURS, request, &mut actions);
+    match actions.replies.pop().map(|answer| answer.reply) {
+        Some(Reply::OffsetFetch(reply)) => reply,
+        other => unreachable!("offsets, not {other:?}"),
+    }
+}
+
+/// Whether a group lost its last member in a call.
+fn became_empty(records: &[Record], of: &GroupId) -> bool {
+    records.iter().any(|record| {
+        matches!(record, Record::GroupMetadata { group_id, value: Some(value) }
+            if group_id == of && value.members.is_empty())
+    })
+}
+
+/// The bytes by which compaction tells records apart.
+fn key_of(record: &Record) -> Vec<u8> {
+    let (kind, parts): (u8, Vec<&[u8]>) = match record {
+        Record::OffsetCommit {
+            topic, partition, ..
+        } => {
+            let mut key = vec![1];
+            for part in [record.group_id().as_bytes(), topic.as_bytes()] {
+                key.extend_from_slice(&(part.len() as u32).to_be_bytes());
+                key.extend_from_slice(part);
+            }
+            key.extend_from_slice(&partition.to_be_bytes());
+            return key;
+        }
+        Record::GroupMetadata { .. } => (2, vec![]),
+        Record::ConsumerGroupMetadata { .. } => (3, vec![]),
+        Record::ConsumerGroupMemberMetadata { member_id, .. } => (5, vec![member_id.as_bytes()]),
+        Record::ConsumerGroupTargetAssignmentMetadata { .. } => (6, vec![]),
+        Record::ConsumerGroupTargetAssignmentMember { member_id, .. } => {
+            (7, vec![member_id.as_bytes()])
+        }
+        Record::ConsumerGroupCurrentMemberAssignment { member_id, .. } => {
+            (8, vec![member_id.as_bytes()])
+        }
+        Record::ConsumerGroupRegularExpression { regex, .. } => (16, vec![regex.as_bytes()]),
+    };
+    let mut key = vec![kind];
+    for part in [record.group_id().as_bytes()].into_iter().chain(parts) {
+        key.extend_from_slice(&(part.len() as u32).to_be_bytes());
+        key.extend_from_slice(part);
+    }
+    key
+}

@@ -1,0 +1,695 @@
+//! One world: its clients, its server, what happens next, and what must be true in the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Options;
+use super::check::Check;
+use super::client::{
+    Abandoner, Admin, Asked, Committer, Confused, Consumer, Gossip, Habits, Hands, Outstanding,
+    Role, TopicAsk,
+};
+use super::net::{ConnId, Event, Net, Weather};
+use super::rng::Rng;
+use super::server::Server;
+use super::trace::Trace;
+use crate::group::GroupConfig;
+use crate::group::types::{GroupId, Topic, TopicId, TopicName, Topics, TopicsChange};
+
+/// When a world begins, in Unix milliseconds.
+const BEGINNING: i64 = 1_700_000_000_000;
+/// How long after the last fault everything must be well.
+const HEALING_MS: i64 = 15 * 60_000;
+/// And in how many events.
+const HEALING_STEPS: u64 = 60_000;
+/// How often the dear checks are made.
+const REPLAY_EVERY: u64 = 50;
+
+/// A client and its connection.
+#[derive(Debug)]
+struct Client {
+    role: Role,
+    conn: Option<ConnId>,
+    next_call: u64,
+    outstanding: Vec<Outstanding>,
+    /// When it is going to look around.
+    wake_at: i64,
+}
+
+/// The faults of this world, each so many times in a thousand changes of the weather.
+#[derive(Clone, Copy, Debug)]
+struct Climate {
+    crash: u64,
+    failed_append: u64,
+    full_disk: u64,
+    slow_disk: u64,
+    cut: u64,
+    clock_jump: u64,
+    interval_ms: i64,
+}
+
+/// One world.
+#[derive(Debug)]
+pub(super) struct World {
+    net: Net,
+    server: Server,
+    check: Check,
+    clients: Vec<Client>,
+    topics: Arc<Topics>,
+    changes: Vec<Arc<TopicsChange>>,
+    changes_handed: usize,
+    topics_made: u64,
+    gossip: Gossip,
+    stamp: i64,
+    climate: Climate,
+    calm: bool,
+    steps: u64,
+    step: u64,
+}
+
+impl World {
+    pub(super) fn new(options: &Options) -> Self {
+        let mut rng = Rng::new(options.seed ^ 0x5eed_0f_c0ff_ee);
+        let rng = &mut rng;
+        let config = GroupConfig {
+            session_timeout_ms: 6_000..=30_000,
+            initial_rebalance_delay_ms: *rng.pick(&[0, 0, 100, 3_000]),
+            max_size: *rng.pick(&[usize::MAX, usize::MAX, usize::MAX, 3]),
+            offsets_retention_ms: *rng.pick(&[5_000, 60_000, 3_600_000]),
+            offsets_retention_check_interval_ms: *rng.pick(&[1_000, 10_000, 60_000]),
+            ..GroupConfig::default()
+        };
+        let mut topics = Topics::default();
+        let names: Vec<TopicName> = (0..3).map(|n| Arc::from(format!("t{n}"))).collect();
+        for (n, name) in names.iter().take(1 + rng.index(3)).enumerate() {
+            let topic = Topic {
+                id: topic_id(n as u64 + 1),
+                partitions: rng.between(1, 5) as i32,
+            };
+            topics.insert(name.clone(), topic);
+        }
+        let topics = Arc::new(topics);
+        let weather = if options.faults {
+            Weather {
+                delay_ms_max: *rng.pick(&[2, 20, 200]),
+                straggler_per_mille: *rng.pick(&[0, 10, 50]),
+                cut_per_mille: *rng.pick(&[0, 5, 30]),
+            }
+        } else {
+            Weather {
+                delay_ms_max: 2,
+                straggler_per_mille: 0,
+                cut_per_mille: 0,
+            }
+        };
+        let climate = Climate {
+            crash: *rng.pick(&[0, 50, 200]),
+            failed_append: *rng.pick(&[0, 50, 100]),
+            full_disk: *rng.pick(&[0, 0, 50]),
+            slow_disk: *rng.pick(&[0, 50]),
+            cut: *rng.pick(&[0, 100]),
+            clock_jump: *rng.pick(&[0, 300]),
+            interval_ms: *rng.pick(&[500, 3_000, 10_000]),
+        };
+        let clients = Self::people(options, rng, &names);
+        let snapshot_frames = *rng.pick(&[3, 10, 100]);
+        let server_seed = rng.next();
+        let seed = rng.next();
+        let trace = Trace::new(options.trace);
+        Self {
+            net: Net::new(Rng::new(seed), trace, weather),
+            server: Server::new(
+                config.clone(),
+                topics.clone(),
+                server_seed,
+                snapshot_frames,
+                BEGINNING,
+            ),
+            check: Check::new(config, topics.clone()),
+            clients,
+            topics,
+            changes: Vec::new(),
+            changes_handed: 0,
+            topics_made: 100,
+            gossip: Gossip::default(),
+            stamp: 0,
+            climate,
+            calm: !options.faults,
+            steps: options.steps,
+            step: 0,
+        }
+    }
+
+    fn people(options: &Options, rng: &mut Rng, topics: &[TopicName]) -> Vec<Client> {
+        let mut roles = Vec::new();
+        let group_count = 1 + rng.index(2);
+        let mut groups: Vec<GroupId> = Vec::new();
+        for n in 0..group_count {
+            let group_id: GroupId = format!("g{n}").into();
+            groups.push(group_id.clone());
+            let protocols: &[&'static str] = *rng.pick(&[
+                &["range"] as &[&'static str],
+                &["range", "roundrobin"],
+                &["cooperative-sticky"],
+                &["cooperative-sticky", "range"],
+            ]);
+            let mishaps_per_mille = if options.faults {
+                *rng.pick(&[0, 20, 100])
+            } else {
+                0
+            };
+            let static_per_mille = *rng.pick(&[0, 0, 500, 1000]);
+            let uniform = rng.chance(600);
+            let consumers = options.consumers.unwrap_or_else(|| 1 + rng.below(4));
+            for m in 0..consumers {
+                let is_static = rng.chance(static_per_mille);
+                let mut wanted: Vec<TopicName> = topics.to_vec();
+                if !uniform {
+                    rng.shuffle(&mut wanted);
+                    wanted.truncate(1 + rng.index(topics.len()));
+                }
+                let mut protocols = protocols.to_vec();
+                if protocols.len() == 2 && rng.chance(500) {
+                    // In the middle of a rolling upgrade.
+                    protocols.remove(0);
+                    if protocols == ["roundrobin"] {
+                        protocols = vec!["range"];
+                    }
+                }
+                let habits = Habits {
+                    group_id: group_id.clone(),
+                    instance_id: is_static.then(|| format!("i{m}").into()),
+                    topics: wanted,
+                    protocols,
+                    session_timeout_ms: rng.between(6_000, 10_000) as i32,
+                    rebalance_timeout_ms: *rng.pick(&[0, 3_000, 10_000, 20_000]),
+                    two_steps: rng.chance(800),
+                    skips: rng.chance(700),
+                    mishaps_per_mille,
+                };
+                roles.push(Role::Consumer(Box::new(Consumer::new(
+                    &format!("g{n}c{m}"),
+                    habits,
+                ))));
+            }
+            if options.faults && rng.chance(300) {
+                let name = format!("g{n}abandoner");
+                roles.push(Role::Abandoner(Abandoner::new(
+                    &name,
+                    group_id.clone(),
+                    protocols,
+                )));
+            }
+        }
+        if options.faults {
+            groups.push("simple".into());
+            let simple: GroupId = if rng.chance(700) {
+                "simple".into()
+            } else {
+                "g0".into()
+            };
+            roles.push(Role::Committer(Committer::new("committer", simple)));
+            if rng.chance(500) {
+                roles.push(Role::Confused(Confused::new("confused", groups.clone())));
+            }
+            if rng.chance(600) {
+                roles.push(Role::Admin(Admin::new("admin", groups, topics.to_vec())));
+            }
+        }
+        let client = |role| Client {
+            role,
+            conn: None,
+            next_call: 0,
+            outstanding: Vec::new(),
+            wake_at: i64::MAX,
+        };
+        roles.into_iter().map(client).collect()
+    }
+
+    pub(super) fn step_count(&self) -> u64 {
+        self.step
+    }
+
+    /// The hash, the time that passed, and the story.
+    pub(super) fn end(self) -> (u64, i64, Vec<String>) {
+        let hash = self.net.trace.hash();
+        (hash, self.net.now, self.net.trace.into_story())
+    }
+
+    /// Lives through everything.
+    pub(super) fn live(&mut self) -> Result<(), String> {
+        self.server.start(0, &mut self.net, &mut self.check)?;
+        for client in 0..self.clients.len() {
+            let ms = self.net.rng.between(0, 2_000);
+            self.wake_at(client, ms);
+        }
+        self.net.after(self.climate.interval_ms, Event::Weather);
+        while self.step < self.steps {
+            self.one_step()?;
+        }
+        self.heal()
+    }
+
+    fn one_step(&mut self) -> Result<(), String> {
+        self.step += 1;
+        let Some(event) = self.net.next() else {
+            return Err("nothing ever happens again".to_owned());
+        };
+        self.happen(event)?;
+        if self.step.is_multiple_of(REPLAY_EVERY) {
+            self.replay()?;
+        }
+        Ok(())
+    }
+
+    fn replay(&mut self) -> Result<(), String> {
+        if let Some((coordinator, disk)) = self.server.coordinator() {
+            let records = disk.records()?;
+            self.check
+                .replay(&records, coordinator, &mut self.net.rng)?;
+        }
+        Ok(())
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), String> {
+        let (net, check) = (&mut self.net, &mut self.check);
+        match event {
+            Event::Wake(client) => {
+                if self.clients[client].wake_at <= net.now {
+                    self.clients[client].wake_at = i64::MAX;
+                    self.wake(client)?;
+                }
+            }
+            Event::Arrive(conn, call, request) => {
+                net.trace.note(conn as u64 ^ call << 32);
+                if let Some(request) = net.arrive(conn, call, request) {
+                    self.server.arrive(conn, call, request, net);
+                }
+            }
+            Event::Deliver(conn, call, reply) => {
+                if net.is_heard(conn) {
+                    self.deliver(conn, call, *reply)?;
+                }
+            }
+            Event::Closed(conn) => self.closed(conn)?,
+            Event::Serve => self.server.serve(net, check)?,
+            Event::Synced(crash_count, covers) => {
+                self.server.synced(crash_count, covers, net, check)?;
+            }
+            Event::Timer(incarnation) => self.server.timeout(incarnation, net, check)?,
+            Event::Loaded(incarnation) => {
+                self.server.loaded(incarnation, net, check)?;
+                self.replay()?;
+            }
+            Event::SnapshotDone(incarnation) => self.server.snapshot_done(incarnation, net),
+            Event::Restart => self.restart()?,
+            Event::TopicsChanged => {
+                while self.changes_handed < self.changes.len() {
+                    let change = self.changes[self.changes_handed].clone();
+                    self.changes_handed += 1;
+                    self.server
+                        .topics_changed(change, &mut self.net, &mut self.check)?;
+                }
+            }
+            Event::Weather => self.weather(),
+        }
+        Ok(())
+    }
+
+    /// Something may go wrong.
+    fn weather(&mut self) {
+        if self.calm {
+            return;
+        }
+        let climate = self.climate;
+        let interval_ms = self.net.rng.between(1, climate.interval_ms);
+        self.net.after(interval_ms, Event::Weather);
+        if self.net.rng.chance(climate.full_disk) || self.server.disk.full {
+            // A full disk lasts until the next change of the weather, or longer.
+            let full = !self.server.disk.full || self.net.rng.chance(300);
+            self.net.trace.tell(|| format!("disk    full: {full}"));
+            self.server.disk.full = full;
+        }
+        if self.net.rng.chance(climate.slow_disk) {
+            self.server.sync_ms_max = *self.net.rng.pick(&[0, 10, 100, 3_000]);
+        }
+        if self.net.rng.chance(climate.failed_append) {
+            self.server.disk.fails_next = true;
+        }
+        if self.net.rng.chance(climate.cut) {
+            let client = self.net.rng.index(self.clients.len());
+            if let Some(conn) = self.clients[client].conn {
+                self.net.cut(conn);
+            }
+        }
+        if self.net.rng.chance(climate.crash) && self.server.is_up() {
+            self.server.crash(&mut self.net, &mut self.check);
+            let ms = *self.net.rng.pick(&[1, 100, 3_000, 20_000]);
+            self.net.after(ms, Event::Restart);
+        }
+    }
+
+    fn restart(&mut self) -> Result<(), String> {
+        let jump_ms = if self.net.rng.chance(self.climate.clock_jump) && !self.calm {
+            self.net.rng.between(-3_600_000, 60_000)
+        } else {
+            0
+        };
+        self.changes_handed = self.changes.len();
+        self.server.know_topics(self.topics.clone());
+        self.server.start(jump_ms, &mut self.net, &mut self.check)
+    }
+
+    fn wake_at(&mut self, client: usize, moment: i64) {
+        if moment < self.clients[client].wake_at {
+            self.clients[client].wake_at = moment;
+            self.net.at(moment, Event::Wake(client));
+        }
+    }
+
+    fn wake(&mut self, client: usize) -> Result<(), String> {
+        let now = self.net.now;
+        let patience_ms = self.clients[client].role.patience_ms();
+        let oldest = self.clients[client].outstanding.first();
+        if oldest.is_some_and(|oldest| now - oldest.since >= patience_ms) {
+            self.net
+                .trace
+                .tell(|| format!("client {client} loses patience"));
+            self.hang_up(client)?;
+        }
+        self.act(client, &mut |role, hands| {
+            role.wake(hands);
+            Ok(())
+        })
+    }
+
+    /// Lets a client do something, and does what it wants done.
+    fn act(
+        &mut self,
+        client: usize,
+        deed: &mut dyn FnMut(&mut Role, &mut Hands<'_>) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut hands = Hands {
+            now: self.net.now,
+            rng: &mut self.net.rng,
+            trace: &mut self.net.trace,
+            topics: &self.topics,
+            gossip: &mut self.gossip,
+            stamp: &mut self.stamp,
+            calm: self.calm,
+            sends: Vec::new(),
+            wake_at: None,
+            hang_up: false,
+            topic_asks: Vec::new(),
+        };
+        deed(&mut self.clients[client].role, &mut hands)?;
+        let Hands {
+            sends,
+            wake_at,
+            hang_up,
+            topic_asks,
+            ..
+        } = hands;
+        if let Some(moment) = wake_at {
+            self.wake_at(client, moment);
+        }
+        for ask in topic_asks {
+            self.change_topics(ask);
+        }
+        let mut unsent = Vec::new();
+        for request in sends {
+            let asked = Asked::of(&request);
+            if !self.send(client, request) {
+                unsent.push(asked);
+            }
+        }
+        self.check_hands(client)?;
+        if hang_up {
+            self.hang_up(client)?;
+        }
+        for asked in unsent {
+            self.act(client, &mut |role, hands| {
+                role.lost(asked, hands);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Sends a request, over a new connection if need be; tells whether that could be done.
+    fn send(&mut self, client: usize, request: crate::group::request::Request) -> bool {
+        if self.clients[client].conn.is_none() {
+            if !self.server.is_up() {
+                return false;
+            }
+            self.clients[client].conn = Some(self.net.connect(client));
+        }
+        let state = &mut self.clients[client];
+        let Some(conn) = state.conn else {
+            return false;
+        };
+        let call = state.next_call;
+        state.next_call += 1;
+        state.outstanding.push(Outstanding {
+            call,
+            asked: Asked::of(&request),
+            since: self.net.now,
+        });
+        let patience_ms = state.role.patience_ms();
+        self.net.send(conn, call, request);
+        self.wake_at(client, self.net.now + patience_ms);
+        true
+    }
+
+    fn deliver(
+        &mut self,
+        conn: ConnId,
+        call: u64,
+        reply: crate::group::request::Reply,
+    ) -> Result<(), String> {
+        let client = self.net.client_of(conn);
+        let state = &mut self.clients[client];
+        if state.conn != Some(conn) {
+            return Ok(());
+        }
+        if state.outstanding.first().map(|first| first.call) != Some(call) {
+            return Err(format!(
+                "connection {conn} answers {call} before {:?}",
+                state.outstanding.first()
+            ));
+        }
+        let asked = state.outstanding.remove(0).asked;
+        self.net.trace.note(client as u64 ^ call << 32);
+        let mut reply = Some(reply);
+        self.act(client, &mut |role, hands| match reply.take() {
+            Some(reply) => role.reply(asked, reply, hands),
+            None => Ok(()),
+        })
+    }
+
+    fn closed(&mut self, conn: ConnId) -> Result<(), String> {
+        let client = self.net.client_of(conn);
+        if self.clients[client].conn == Some(conn) {
+            self.hang_up(client)?;
+        }
+        Ok(())
+    }
+
+    /// A client gives its connection up.
+    fn hang_up(&mut self, client: usize) -> Result<(), String> {
+        if let Some(conn) = self.clients[client].conn.take() {
+            self.net.close(conn);
+        }
+        for lost in std::mem::take(&mut self.clients[client].outstanding) {
+            self.act(client, &mut |role, hands| {
+                role.lost(lost.asked, hands);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn change_topics(&mut self, ask: TopicAsk) {
+        if !self.server.is_up() {
+            return;
+        }
+        let mut topics = (*self.topics).clone();
+        let mut change = TopicsChange::default();
+        match ask {
+            TopicAsk::Create(name, partitions) => {
+                if let Some(old) = topics.get(&name) {
+                    change.deleted.push((name.clone(), old.id));
+                }
+                self.topics_made += 1;
+                let topic = Topic {
+                    id: topic_id(self.topics_made),
+                    partitions,
+                };
+                topics.insert(name.clone(), topic);
+                change.created.push(name);
+            }
+            TopicAsk::Grow(name, more) => {
+                let Some(old) = topics.get(&name).cloned() else {
+                    return;
+                };
+                let partitions = (old.partitions + more).min(8);
+                if partitions == old.partitions {
+                    return;
+                }
+                topics.insert(name.clone(), Topic { partitions, ..old });
+                change.grown.push(name);
+            }
+            TopicAsk::Delete(name) => {
+                let Some(old) = topics.get(&name) else {
+                    return;
+                };
+                change.deleted.push((name.clone(), old.id));
+                topics.remove(&name);
+            }
+        }
+        self.net
+            .trace
+            .tell(|| format!("topics  change: {change:?}"));
+        self.topics = Arc::new(topics);
+        change.topics = self.topics.clone();
+        self.changes.push(Arc::new(change));
+        let ms = self.net.rng.between(0, 20);
+        self.net.after(ms, Event::TopicsChanged);
+    }
+
+    /// No partition is in two members' hands.
+    fn check_hands(&self, client: usize) -> Result<(), String> {
+        let Role::Consumer(consumer) = &self.clients[client].role else {
+            return Ok(());
+        };
+        let group_id = consumer.group_id().clone();
+        let mut held: BTreeMap<(TopicName, i32), usize> = BTreeMap::new();
+        for (index, other) in self.consumers(&group_id) {
+            let Some(generation) = self.check.standing(&group_id, other.member_id()) else {
+                continue;
+            };
+            // An eager member has nothing while it joins; a cooperative one goes on with what it has. A static one may
+            // have slept through generations in which it was kept; what it believes until it syncs is nobody's fault.
+            let counts = if other.is_static() {
+                other.generation() == generation && other.is_stable()
+            } else {
+                other.generation() == generation || other.is_cooperative()
+            };
+            if !counts {
+                continue;
+            }
+            for partition in other.owned() {
+                if let Some(holder) = held.insert(partition.clone(), index) {
+                    return Err(format!(
+                        "group {group_id}: {}-{} is in the hands of clients {holder} and {index}",
+                        partition.0, partition.1
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn consumers<'a>(
+        &'a self,
+        group_id: &'a str,
+    ) -> impl Iterator<Item = (usize, &'a Consumer)> + 'a {
+        self.clients
+            .iter()
+            .enumerate()
+            .filter_map(move |(index, client)| match &client.role {
+                Role::Consumer(consumer) if **consumer.group_id() == *group_id => {
+                    Some((index, &**consumer))
+                }
+                _ => None,
+            })
+    }
+
+    /// The faults end; everything must become well.
+    fn heal(&mut self) -> Result<(), String> {
+        self.net.trace.tell(|| "        the faults end".to_owned());
+        self.calm = true;
+        self.server.disk.full = false;
+        self.server.disk.fails_next = false;
+        self.server.sync_ms_max = 10;
+        self.net.weather = Weather {
+            delay_ms_max: 2,
+            straggler_per_mille: 0,
+            cut_per_mille: 0,
+        };
+        for client in 0..self.clients.len() {
+            let now = self.net.now;
+            self.wake_at(client, now + 1);
+        }
+        let (deadline, last_step) = (self.net.now + HEALING_MS, self.step + HEALING_STEPS);
+        let mut trouble = None;
+        while self.net.now < deadline && self.step < last_step {
+            self.one_step()?;
+            if self.step.is_multiple_of(16) {
+                trouble = self.unwell();
+                if trouble.is_none() {
+                    return Ok(());
+                }
+            }
+        }
+        Err(format!(
+            "{} ms after the last fault not all is well: {}",
+            HEALING_MS - (deadline - self.net.now),
+            trouble.unwrap_or_default()
+        ))
+    }
+
+    /// What is not as it should be when nothing goes wrong any more.
+    fn unwell(&self) -> Option<String> {
+        if !self.server.is_up() {
+            return Some("the server is down".to_owned());
+        }
+        let groups: BTreeSet<GroupId> = self
+            .clients
+            .iter()
+            .filter_map(|client| match &client.role {
+                Role::Consumer(consumer) => Some(consumer.group_id().clone()),
+                _ => None,
+            })
+            .collect();
+        for group_id in groups {
+            let mut owned = BTreeSet::new();
+            let mut wanted = BTreeSet::new();
+            let mut count = 0;
+            for (index, consumer) in self.consumers(&group_id) {
+                if consumer.gave_up() {
+                    continue;
+                }
+                count += 1;
+                let standing = self.check.standing(&group_id, consumer.member_id());
+                if !consumer.is_stable() || standing != Some(consumer.generation()) {
+                    return Some(format!("client {index} of {group_id} is no stable member"));
+                }
+                owned.extend(consumer.owned().iter().cloned());
+                for topic in consumer.topics() {
+                    let partitions = self.topics.get(topic).map_or(0, |topic| topic.partitions);
+                    wanted.extend((0..partitions).map(|index| (topic.clone(), index)));
+                }
+            }
+            if !self.check.is_settled(&group_id) || self.check.member_count(&group_id) != count {
+                return Some(format!("group {group_id} is not settled"));
+            }
+            if count > 0
+                && let Some((topic, index)) = wanted.difference(&owned).next()
+            {
+                return Some(format!("nobody in {group_id} owns {topic}-{index}"));
+            }
+        }
+        let parked = self.server.parked_count();
+        if parked > 0 || self.check.open_count() > 0 {
+            return Some(format!("{parked} requests are still parked"));
+        }
+        None
+    }
+}
+
+fn topic_id(number: u64) -> TopicId {
+    let mut id = [0; 16];
+    id[8..].copy_from_slice(&number.to_be_bytes());
+    TopicId(id)
+}
