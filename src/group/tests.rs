@@ -496,3 +496,26 @@ fn a_group_of_offsets_outlives_its_last_offset_until_the_next_look() {
     world.advance(600_000);
     assert_eq!(world.live.census(), Census::default());
 }
+
+#[test]
+fn a_static_member_that_joins_again_while_the_group_gathers_is_kept_by_its_parked_join() {
+    let mut world = World::new(no_delay());
+    two(&mut world);
+    let with_instance = || {
+        Request::Join(Join {
+            group_instance_id: Some("i1".into()),
+            ..join("")
+        })
+    };
+    let first = world.send(with_instance());
+    let again = world.send(with_instance());
+    assert_eq!(
+        joined(world.answer(first).expect("fenced")).error,
+        ErrorCode::FencedInstanceId
+    );
+    world.advance(25_000);
+    assert_eq!(world.answer(again), None, "its join is still parked");
+    world.advance(10_000);
+    let reply = joined(world.answer(again).expect("the others are out"));
+    assert_eq!((reply.error, reply.generation), (ErrorCode::None, 3));
+}

@@ -354,6 +354,8 @@ impl Coordinator {
         group.replace(&old, new.clone());
         if let Some(member) = group.member_mut(&new) {
             member.session_armed = None;
+            // Its parked join keeps it from now on, as that of any member that has been here before.
+            member.is_new = false;
         }
         request.member_id = new.clone();
         let skip_assignment = request.skip_assignment;
