@@ -21,9 +21,9 @@ use crate::wire::{self, Call, Coordinator, FindCoordinator};
 const PARTS_AT_ONCE: usize = 1024;
 /// Bits of what anybody may do with a group: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS.
 const GROUP_OPERATIONS: i32 = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11;
-/// Members and partitions that one reply about many groups may carry: a short request that names a large group very
-/// often must not become a reply of many gigabytes.
-const REPLY_ELEMENTS_MAX: usize = 2_000_000;
+/// About how many bytes one reply about many groups may carry: a short request that names a large group very often must
+/// not become a reply of many gigabytes.
+const REPLY_BYTES_MAX: usize = 256 << 20;
 
 /// A listener as clients see it.
 #[derive(Debug)]
@@ -143,7 +143,7 @@ impl Route {
     /// Asks about many groups and gives the parts in order; `None` if one was lost.
     async fn ask_all(&self, mut requests: Vec<Request>) -> Result<Vec<request::Reply>, Outcome> {
         let mut replies = Vec::new();
-        let mut elements = 0;
+        let mut bytes = 0;
         while !requests.is_empty() {
             let rest = requests.split_off(requests.len().min(PARTS_AT_ONCE));
             let gather = Gather::new(requests.len());
@@ -151,8 +151,8 @@ impl Route {
                 self.ask(request, gather.part(index), None);
             }
             let parts = gather.all().await.ok_or(LOST)?;
-            elements += parts.iter().map(elements_of).sum::<usize>();
-            if elements > REPLY_ELEMENTS_MAX {
+            bytes += parts.iter().map(bytes_of).sum::<usize>();
+            if bytes > REPLY_BYTES_MAX {
                 return Err(Outcome::Close(
                     "its answer would be too large; ask for fewer groups at once",
                 ));
@@ -312,23 +312,34 @@ fn join_lists(parts: Vec<request::Reply>) -> ListReply {
     joined
 }
 
-fn elements_of(reply: &request::Reply) -> usize {
-    1 + match reply {
-        request::Reply::OffsetFetch(reply) => reply
-            .topics
-            .iter()
-            .map(|topic| topic.partitions.len())
-            .sum(),
-        request::Reply::Describe(reply) => reply.members.len(),
-        request::Reply::ConsumerDescribe(reply) => {
-            let partitions = |member: &request::ConsumerDescribedMember| {
-                let both = member.assignment.iter().chain(&member.target_assignment);
-                1 + both.map(|topic| topic.partitions.len()).sum::<usize>()
-            };
-            reply.members.iter().map(partitions).sum()
+/// About what a part takes in the reply, and at least what it takes in memory.
+fn bytes_of(reply: &request::Reply) -> usize {
+    const ENTRY: usize = 64;
+    ENTRY
+        + match reply {
+            request::Reply::OffsetFetch(reply) => {
+                let partitions = reply.topics.iter().flat_map(|topic| &topic.partitions);
+                partitions
+                    .map(|partition| ENTRY + partition.metadata.len())
+                    .sum()
+            }
+            request::Reply::Describe(reply) => {
+                let member = |member: &request::DescribedMember| {
+                    4 * ENTRY + member.metadata.len() + member.assignment.len()
+                };
+                reply.members.iter().map(member).sum()
+            }
+            request::Reply::ConsumerDescribe(reply) => {
+                let member = |member: &request::ConsumerDescribedMember| {
+                    let both = member.assignment.iter().chain(&member.target_assignment);
+                    let partitions = both.map(|topic| ENTRY + 4 * topic.partitions.len());
+                    let names = ENTRY * member.subscribed_topic_names.len();
+                    4 * ENTRY + names + partitions.sum::<usize>()
+                };
+                reply.members.iter().map(member).sum()
+            }
+            _ => 0,
         }
-        _ => 0,
-    }
 }
 
 #[cfg(test)]

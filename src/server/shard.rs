@@ -66,6 +66,9 @@ pub(crate) enum Letter {
     },
     /// Answer who is parked, let the rest become durable, say so, and take nothing more.
     Stop(oneshot::Sender<()>),
+    /// Panic inside the core.
+    #[cfg(test)]
+    Panic,
 }
 
 /// What a shard has done and holds.
@@ -351,6 +354,8 @@ impl Shard {
                 }
                 self.stopping = Some(stopped);
             }
+            #[cfg(test)]
+            Letter::Panic => panic!("a test wants it"),
         }
     }
 
@@ -733,3 +738,6 @@ async fn finished(snapshot: &mut Option<oneshot::Receiver<()>>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;
