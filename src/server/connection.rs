@@ -124,6 +124,7 @@ pub(crate) async fn run(
         peer: wire::Peer::new(host_text(peer.ip())),
         input: FrameBuffer::new(house.frame_bytes_max),
         first: None,
+        receiving: false,
         held: Charge::none(&house.budget),
         output: BytesMut::new(),
         shared: place.shared.clone(),
@@ -157,6 +158,8 @@ struct Connection {
     input: FrameBuffer,
     /// A whole frame that the last read gave.
     first: Option<Bytes>,
+    /// The frame that is arriving has its deadline.
+    receiving: bool,
     /// What the buffer holds is charged here.
     held: Charge,
     output: BytesMut,
@@ -215,6 +218,7 @@ impl Connection {
             None => self.input.next()?,
         };
         if frame.is_some() {
+            self.receiving = false;
             self.held.set(self.input.len());
         }
         Ok(frame)
@@ -326,11 +330,13 @@ impl Connection {
     /// Reads until there is at least one more byte.
     async fn read(&mut self) -> Result<(), End> {
         let _leave = self.admit().await;
-        self.shared.enter(if self.input.is_empty() {
-            Phase::Idle
-        } else {
-            Phase::Receiving
-        });
+        if self.input.is_empty() {
+            self.shared.enter(Phase::Idle);
+        } else if !self.receiving {
+            // Once per frame: the time until it must be whole does not begin anew with each of its bytes.
+            self.shared.enter(Phase::Receiving);
+            self.receiving = true;
+        }
         // A spent budget leaves room for small requests: a heartbeat must not wait for an upload.
         let chunk_bytes = if self.house.budget.is_spent() {
             budget::FREE_BYTES
@@ -372,11 +378,12 @@ impl Connection {
     }
 
     /// Waits for leave to read on in the middle of a large frame.
-    async fn admit(&self) -> Leave {
+    async fn admit(&mut self) -> Leave {
         if self.input.len() <= budget::FREE_BYTES || !self.house.budget.is_spent() {
             return Leave::Room;
         }
         self.shared.enter(Phase::Paused);
+        self.receiving = false;
         tokio::select! {
             leave = self.house.budget.admit() => leave,
             () = self.shared.wake.notified() => Leave::Room,

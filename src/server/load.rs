@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use super::House;
 use super::ledger::{self, Ledger, apply_batch};
-use super::readiness::Readiness;
 use super::shard::Loaded;
 use super::start::seed;
 use super::store::{Opening, Store};
@@ -36,29 +36,31 @@ pub(crate) fn begin(
     waiting: Vec<Waiting>,
     config: GroupConfig,
     topics: Arc<Topics>,
-    readiness: &Arc<Readiness>,
+    house: &Arc<House>,
     store: &Store,
 ) {
-    let (readiness, store) = (readiness.clone(), store.clone());
+    let (house, store) = (house.clone(), store.clone());
     let fresh = move || Coordinator::new(config.clone(), topics.clone(), seed());
     tokio::task::spawn_blocking(move || {
         let coordinators = waiting.iter().map(|_| Some(fresh())).collect();
         let read = match opening {
             Opening::Memory(_) => Ok((GroupLog::memory(), coordinators)),
-            Opening::Disk(_, recovery) => read(*recovery, coordinators, &readiness),
+            Opening::Disk(_, recovery) => read(*recovery, coordinators, &house),
         };
         match read {
             Ok((log, coordinators)) => {
                 let log = store.put(log);
-                let failed = log.failed();
+                let (failed, readiness) = (log.failed(), house.readiness.clone());
                 tokio::spawn(async move {
                     let error = failed.await;
                     readiness.fail(&error);
                 });
                 hand_out(log, waiting, coordinators);
             }
+            // Somebody stopped the server before it was ready.
+            Err(_) if house.gate.is_stopping() => {}
             // The shards stay closed; the server is about to stop.
-            Err(error) => readiness.fail(&error),
+            Err(error) => house.readiness.fail(&error),
         }
     });
 }
@@ -82,13 +84,14 @@ fn hand_out(log: &GroupLog, waiting: Vec<Waiting>, coordinators: Coordinators) {
 fn read(
     recovery: Recovery,
     mut coordinators: Coordinators,
-    readiness: &Readiness,
+    house: &House,
 ) -> Result<(GroupLog, Coordinators), ledger::Error> {
     let started = Instant::now();
     let mut trouble = None;
     let mut said = started;
     let log = recovery.run(
         &mut |recovered| match take(&recovered, &mut coordinators) {
+            Ok(()) if house.gate.is_stopping() => ControlFlow::Break(()),
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 trouble = Some(error);
@@ -96,7 +99,9 @@ fn read(
             }
         },
         &mut |progress| {
-            readiness.progress(progress.bytes_done, progress.bytes_total);
+            house
+                .readiness
+                .progress(progress.bytes_done, progress.bytes_total);
             if said.elapsed() >= PROGRESS_PACE {
                 said = Instant::now();
                 tracing::info!(

@@ -71,15 +71,6 @@ pub(crate) async fn start(config: Config, fs: Arc<dyn Fs>) -> Result<Server, Err
     }
     let identity = opening.identity().clone();
     let store = Store::default();
-    load::begin(
-        opening,
-        waiting,
-        knobs::group(&config),
-        announcer.newest(),
-        &readiness,
-        &store,
-    );
-
     let gate = Gate::new(
         clock.clone(),
         knobs::patience(&config),
@@ -87,6 +78,14 @@ pub(crate) async fn start(config: Config, fs: Arc<dyn Fs>) -> Result<Server, Err
     );
     let house = house(
         &config, &identity, gate, mailboxes, broker, &metrics, &readiness,
+    );
+    load::begin(
+        opening,
+        waiting,
+        knobs::group(&config),
+        announcer.newest(),
+        &house,
+        &store,
     );
     let addresses = listening.iter().map(address).collect();
     let housekeeper = Housekeeper::new(house.clone(), store.clone());

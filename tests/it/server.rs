@@ -351,7 +351,14 @@ fn a_slow_sender_is_cut() {
     let server = memory(|config| config.request_receive_timeout_ms = 200);
     let mut idle = Wire::to(&server);
     let mut slow = Wire::to(&server);
-    slow.socket.write_all(&[0, 0, 0, 50, 0]).unwrap();
+    // A byte now and then does not help.
+    slow.socket.write_all(&[0, 0, 0x10, 0]).unwrap();
+    let mut feeder = slow.socket.try_clone().unwrap();
+    std::thread::spawn(move || {
+        while feeder.write_all(&[0]).is_ok() {
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    });
     assert!(slow.ends());
     assert!(idle.is_served(), "who has begun nothing is not slow");
 }
