@@ -40,8 +40,8 @@ pub(super) struct Header {
 pub(super) enum Bad {
     /// Shorter than its header, or than its length says.
     Short,
-    /// An older format.
-    Magic,
+    /// Another format.
+    Magic(u8),
     /// A length that cannot be.
     Length,
 }
@@ -53,7 +53,7 @@ impl Header {
             return Err(Bad::Short);
         }
         if bytes[16] != 2 {
-            return Err(Bad::Magic);
+            return Err(Bad::Magic(bytes[16]));
         }
         let length = i32::from_be_bytes(take(bytes, 8));
         let whole = usize::try_from(length)
@@ -115,8 +115,9 @@ pub(super) fn crc_matches(header: &Header, batch: &[u8]) -> bool {
     batch.len() == header.bytes && crc32c::crc32c(&batch[CRC_FROM..]) == header.crc
 }
 
-/// The header bytes of a batch as it is stored: offset and leader epoch, which lie outside the CRC, are ours; with
-/// `append_time_ms` the broker's stamp replaces the producer's, and the CRC is made anew.
+/// The header bytes of a batch as it is stored: offset and leader epoch, which lie outside the CRC, are ours. With
+/// `append_time_ms` the broker's stamp replaces the producer's; without it a claim that the broker stamped the batch is
+/// taken out. Either makes the CRC anew.
 pub(super) fn stored_header(
     batch: &[u8],
     base_offset: i64,
@@ -126,10 +127,17 @@ pub(super) fn stored_header(
     head.copy_from_slice(&batch[..HEADER_BYTES]);
     head[0..8].copy_from_slice(&base_offset.to_be_bytes());
     head[12..16].copy_from_slice(&super::LEADER_EPOCH.to_be_bytes());
+    let sent = i16::from_be_bytes(take(&head, CRC_FROM));
+    let stored = if append_time_ms.is_some() {
+        sent | APPEND_TIME
+    } else {
+        sent & !APPEND_TIME
+    };
     if let Some(now) = append_time_ms {
-        let attributes = i16::from_be_bytes(take(&head, CRC_FROM)) | APPEND_TIME;
-        head[21..23].copy_from_slice(&attributes.to_be_bytes());
         head[35..43].copy_from_slice(&now.to_be_bytes());
+    }
+    if stored != sent || append_time_ms.is_some() {
+        head[21..23].copy_from_slice(&stored.to_be_bytes());
         let crc = crc32c::crc32c_append(crc32c::crc32c(&head[CRC_FROM..]), &batch[HEADER_BYTES..]);
         head[17..21].copy_from_slice(&crc.to_be_bytes());
     }
@@ -249,7 +257,7 @@ pub(super) mod tests {
         assert_eq!(Header::read(&good[..40]), Err(Bad::Short));
         let mut old = good.clone();
         old[16] = 1;
-        assert_eq!(Header::read(&old), Err(Bad::Magic));
+        assert_eq!(Header::read(&old), Err(Bad::Magic(1)));
         let mut lying = good.clone();
         lying[8..12].copy_from_slice(&(-3i32).to_be_bytes());
         assert_eq!(Header::read(&lying), Err(Bad::Length));

@@ -173,8 +173,8 @@ const KEYS: &[TopicConfigKey] = keys! {
         "For compaction, which keeps everything here; kept and shown only.";
     "min.compaction.lag.ms" Long "0", Some("log.cleaner.min.compaction.lag.ms"), AtLeast(0), false,
         "For compaction, which keeps everything here; kept and shown only.";
-    "min.insync.replicas" Int "1", Some("min.insync.replicas"), AtLeast(1), true,
-        "How many replicas acks=all needs: more than the one there is refuses the write with NOT_ENOUGH_REPLICAS.";
+    "min.insync.replicas" Int "1", Some("min.insync.replicas"), AtLeast(1), false,
+        "There is one replica, and no more can be asked for; kept and shown only.";
     "preallocate" Boolean "false", Some("log.preallocate"), Any, false,
         "Files grow as needed; kept and shown only.";
     "remote.copy.lag.bytes" Long "-1", Some("log.remote.copy.lag.bytes"), AtLeast(-1), false,
@@ -353,7 +353,6 @@ pub(super) struct TopicConfig {
     pub(super) append_time: bool,
     pub(super) before_max_ms: i64,
     pub(super) after_max_ms: i64,
-    pub(super) replicas_min: i64,
     pub(super) flush_messages: u64,
     pub(super) flush_ms: i64,
 }
@@ -382,7 +381,6 @@ impl TopicConfig {
             append_time: text("message.timestamp.type") == "LogAppendTime",
             before_max_ms: long("message.timestamp.before.max.ms"),
             after_max_ms: long("message.timestamp.after.max.ms"),
-            replicas_min: long("min.insync.replicas"),
             flush_messages: long("flush.messages").cast_unsigned(),
             flush_ms: long("flush.ms"),
         }

@@ -97,21 +97,22 @@ impl Broker {
             let found = self.find(asked, version);
             let mut partitions = Vec::with_capacity(asked.partitions.len());
             for partition in &asked.partitions {
-                let read = match &found {
-                    Ok(topic) => match topic.partition(partition.partition) {
-                        Some(found) => {
-                            read_one(found, partition, version, &mut room, &mut pass).await
-                        }
-                        None => Err(ResponseError::UnknownTopicOrPartition),
-                    },
-                    Err(error) => Err(*error),
-                };
-                let data = read.unwrap_or_else(|error| {
-                    pass.urgent = true;
-                    refused(error)
+                let found = found.as_deref().map_err(|error| *error).and_then(|topic| {
+                    topic
+                        .partition(partition.partition)
+                        .ok_or(ResponseError::UnknownTopicOrPartition)
                 });
-                let data = data.with_partition_index(partition.partition);
-                partitions.push(data.with_aborted_transactions(committed_only.then(Vec::new)));
+                let data = match found {
+                    Ok(found) => match read_one(found, partition, version, &mut room, &mut pass)
+                        .await
+                    {
+                        Ok(data) => data.with_aborted_transactions(committed_only.then(Vec::new)),
+                        Err(error) => refused(error).with_aborted_transactions(None),
+                    },
+                    Err(error) => refused(error),
+                };
+                pass.urgent |= data.error_code != 0;
+                partitions.push(data.with_partition_index(partition.partition));
             }
             pass.topics.push(
                 FetchableTopicResponse::default()

@@ -29,6 +29,9 @@ const EARLIEST_LOCAL: i64 = -4;
 const LATEST_TIERED: i64 = -5;
 const EARLIEST_PENDING_UPLOAD: i64 = -6;
 
+/// The first version whose answers carry a leader epoch.
+const EPOCH_VERSION: i16 = 4;
+
 /// An answer: timestamp, offset, leader epoch.
 type Found = (i64, i64, i32);
 /// There is no such record, or no such storage.
@@ -54,20 +57,23 @@ impl Broker {
             let found = self.shared.topics().get(&topic.name).cloned();
             let mut partitions = Vec::with_capacity(topic.partitions.len());
             for asked in &topic.partitions {
-                let twice = mentions
-                    .get(&(&**topic.name, asked.partition_index))
-                    .is_some_and(|times| *times > 1);
                 let partition = found
                     .as_ref()
                     .and_then(|topic| topic.partition(asked.partition_index));
-                let outcome = match partition {
-                    _ if twice => Err(ResponseError::InvalidRequest),
-                    None => Err(ResponseError::UnknownTopicOrPartition),
-                    Some(partition) => offset_of(partition, asked, version).await,
+                let times = mentions
+                    .get_mut(&(&**topic.name, asked.partition_index))
+                    .map_or(0, std::mem::take);
+                let outcome = match (times, partition) {
+                    // Named before: one answer stands for all mentions.
+                    (0, _) => continue,
+                    (2.., _) => Err(ResponseError::InvalidRequest),
+                    (1, None) => Err(ResponseError::UnknownTopicOrPartition),
+                    (1, Some(partition)) => offset_of(partition, asked, version).await,
                 };
-                let (timestamp, offset, epoch) = outcome.unwrap_or(NOTHING);
-                // Version 4 brought the leader epoch.
-                let epoch = if version >= 4 { epoch } else { -1 };
+                let (timestamp, offset, mut epoch) = outcome.unwrap_or(NOTHING);
+                if version < EPOCH_VERSION {
+                    epoch = -1;
+                }
                 partitions.push(
                     ListOffsetsPartitionResponse::default()
                         .with_partition_index(asked.partition_index)

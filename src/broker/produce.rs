@@ -27,6 +27,34 @@ struct Stored {
     log_start: i64,
 }
 
+/// Why one partition's batch was not stored. Kafka tells the log start only once it has looked at the log.
+#[derive(Clone)]
+struct Refused {
+    code: i16,
+    message: Option<String>,
+    log_start: i64,
+}
+
+impl From<ResponseError> for Refused {
+    fn from(error: ResponseError) -> Self {
+        Self {
+            code: error.code(),
+            message: None,
+            log_start: -1,
+        }
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(Refusal { code, message }: Refusal) -> Self {
+        Self {
+            code,
+            message,
+            log_start: -1,
+        }
+    }
+}
+
 impl Broker {
     /// Produce 3–13. Batches are in the page cache when this answers, as with Kafka; they are synced as `flush.messages`
     /// and `flush.ms` say.
@@ -34,7 +62,7 @@ impl Broker {
         let acks = request.acks;
         let refused_all = match acks {
             -1..=1 => None,
-            _ => Some(Refusal::from(ResponseError::InvalidRequiredAcks)),
+            _ => Some(Refused::from(ResponseError::InvalidRequiredAcks)),
         };
         let refused_all = refused_all.or_else(|| {
             // Transactions are not offered, so nobody can have been given this id.
@@ -65,7 +93,7 @@ impl Broker {
                 let stored = match (&refused_all, &found) {
                     (Some(refusal), _) => Err(refusal.clone()),
                     (None, Err(error)) => Err((*error).into()),
-                    (None, Ok(topic)) => self.store(topic, partition, version, acks).await,
+                    (None, Ok(topic)) => self.store(topic, partition, version).await,
                 };
                 any_refused |= stored.is_err();
                 partitions.push(answer(index, stored));
@@ -89,30 +117,38 @@ impl Broker {
         topic: &Topic,
         data: PartitionProduceData,
         version: i16,
-        acks: i16,
-    ) -> Result<Stored, Refusal> {
+    ) -> Result<Stored, Refused> {
         let partition = topic
             .partition(data.index)
             .ok_or(ResponseError::UnknownTopicOrPartition)?;
         if topic.summary.internal {
-            let message = format!("Cannot append to internal topic {}", topic.name());
-            return Err(Refusal::new(ResponseError::InvalidTopicException, message));
+            return Err(ResponseError::InvalidTopicException.into());
         }
         let now_ms = (self.shared.options.clock)();
         let records = data.records.unwrap_or_default();
-        let header = check_batch(&records, &topic.config, version, now_ms)?;
-        if acks == -1 && topic.config.replicas_min > 1 {
-            let message = format!(
-                "There is 1 replica; min.insync.replicas asks for {}.",
-                topic.config.replicas_min
-            );
-            return Err(Refusal::new(ResponseError::NotEnoughReplicas, message));
+        let (header, batch) = check_frame(&records, &topic.config, version)?;
+        let refused = |refusal: Refusal| Refused {
+            log_start: partition.bounds().log_start,
+            ..refusal.into()
+        };
+        check_fields(&header)
+            .map_err(|message| refused(Refusal::new(ResponseError::InvalidRecord, message)))?;
+        if header.is_transactional() {
+            return Err(ResponseError::TransactionalIdAuthorizationFailed.into());
         }
-        let appended = partition.append(&header, &records, &topic.config, now_ms)?;
+        if !topic.config.append_time {
+            check_time(&header, &topic.config, now_ms).map_err(refused)?;
+        }
+        let appended = partition.append(&header, batch, &topic.config, now_ms);
+        let appended = appended.map_err(|error| {
+            refused(Refusal {
+                code: error.code(),
+                message: None,
+            })
+        })?;
         let counted = &self.shared.counted;
-        counted
-            .produced_bytes
-            .fetch_add(records.len() as u64, Ordering::Relaxed);
+        let bytes = batch.len() as u64;
+        counted.produced_bytes.fetch_add(bytes, Ordering::Relaxed);
         let count = u64::try_from(header.count).unwrap_or(0);
         counted.produced_records.fetch_add(count, Ordering::Relaxed);
         if !appended.chores.is_empty() {
@@ -132,7 +168,7 @@ impl Broker {
     }
 }
 
-fn answer(index: i32, stored: Result<Stored, Refusal>) -> PartitionProduceResponse {
+fn answer(index: i32, stored: Result<Stored, Refused>) -> PartitionProduceResponse {
     let response = PartitionProduceResponse::default().with_index(index);
     match stored {
         Ok(stored) => response
@@ -144,51 +180,48 @@ fn answer(index: i32, stored: Result<Stored, Refusal>) -> PartitionProduceRespon
             .with_error_code(refusal.code)
             .with_base_offset(-1)
             .with_log_append_time_ms(-1)
-            .with_log_start_offset(-1)
+            .with_log_start_offset(refusal.log_start)
             .with_error_message(refusal.message.map(StrBytes::from_string)),
     }
 }
 
-/// Checks the one batch a partition's data must be.
+/// Finds the one batch a partition's data must be, whole and with the right checksum. Half a batch behind it is left
+/// alone, as Kafka does.
 ///
 /// # Errors
 /// Kafka's code, with its sentence where it has one.
-fn check_batch(
-    records: &Bytes,
+fn check_frame<'a>(
+    records: &'a Bytes,
     config: &TopicConfig,
     version: i16,
-    now_ms: i64,
-) -> Result<Header, Refusal> {
-    let invalid = |message: String| Err(Refusal::new(ResponseError::InvalidRecord, message));
+) -> Result<(Header, &'a [u8]), Refusal> {
+    let invalid = |what: &str| {
+        let message = format!("Produce requests with version {version} {what}");
+        Err(Refusal::new(ResponseError::InvalidRecord, message))
+    };
+    let none = "must have at least one record batch per partition";
     let header = match Header::read(records) {
         Ok(header) => header,
-        Err(Bad::Magic) => {
-            return invalid(format!(
-                "Produce requests with version {version} are only allowed to contain record batches with magic version 2"
-            ));
+        Err(Bad::Magic(0 | 1)) => {
+            return invalid("are only allowed to contain record batches with magic version 2");
         }
-        Err(Bad::Short) if records.is_empty() => {
-            return invalid(format!(
-                "Produce requests with version {version} must have at least one record batch per partition"
-            ));
+        Err(Bad::Magic(magic)) => {
+            let message = format!("Invalid magic found in record: {magic}");
+            return Err(Refusal::new(ResponseError::CorruptMessage, message));
         }
-        Err(Bad::Short | Bad::Length) => {
+        Err(Bad::Length) => {
             return Err(Refusal::new(
                 ResponseError::CorruptMessage,
-                "The record batch is shorter than its header says.",
+                "The record batch is shorter than its header.",
             ));
         }
+        Err(Bad::Short) => return invalid(none),
     };
-    if header.bytes > records.len() {
-        return Err(Refusal::new(
-            ResponseError::CorruptMessage,
-            "The record batch is shorter than its header says.",
-        ));
-    }
-    if header.bytes < records.len() {
-        return invalid(format!(
-            "Produce requests with version {version} are only allowed to contain exactly one record batch per partition"
-        ));
+    let Some((batch, rest)) = records.split_at_checked(header.bytes) else {
+        return invalid(none);
+    };
+    if Header::read(rest).is_ok_and(|next| next.bytes <= rest.len()) {
+        return invalid("are only allowed to contain exactly one record batch per partition");
     }
     if header.codec() == ZSTD && version < ZSTD_VERSION {
         return Err(Refusal::new(
@@ -216,22 +249,13 @@ fn check_batch(
             ),
         ));
     }
-    if !batch::crc_matches(&header, records) {
+    if !batch::crc_matches(&header, batch) {
         return Err(Refusal::new(
             ResponseError::CorruptMessage,
             "The record batch does not match its checksum.",
         ));
     }
-    check_fields(&header).map_err(|message| Refusal::new(ResponseError::InvalidRecord, message))?;
-    if header.is_transactional() {
-        return Err(ResponseError::TransactionalIdAuthorizationFailed.into());
-    }
-    if !config.append_time {
-        check_time(&header, config, now_ms)?;
-    } else if header.is_append_time() {
-        return Err(stamped());
-    }
-    Ok(header)
+    Ok((header, batch))
 }
 
 fn check_fields(header: &Header) -> Result<(), String> {
@@ -278,9 +302,6 @@ fn check_fields(header: &Header) -> Result<(), String> {
 
 /// Kafka checks every record's time; the header has the first and the largest.
 fn check_time(header: &Header, config: &TopicConfig, now_ms: i64) -> Result<(), Refusal> {
-    if header.is_append_time() {
-        return Err(stamped());
-    }
     for timestamp in [header.base_timestamp, header.max_timestamp] {
         let early = now_ms.saturating_sub(timestamp) > config.before_max_ms;
         let late = timestamp.saturating_sub(now_ms) > config.after_max_ms;
@@ -296,11 +317,4 @@ fn check_time(header: &Header, config: &TopicConfig, now_ms: i64) -> Result<(), 
         }
     }
     Ok(())
-}
-
-fn stamped() -> Refusal {
-    Refusal::new(
-        ResponseError::InvalidTimestamp,
-        "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime.",
-    )
 }

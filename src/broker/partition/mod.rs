@@ -81,7 +81,7 @@ impl Watcher {
 #[derive(Debug, PartialEq)]
 pub(super) struct Appended {
     pub(super) base_offset: i64,
-    /// The broker's stamp, or −1 if the producer's stands.
+    /// The broker's stamp, or −1 if the producer's stands. For a batch sent again its stamp, whose ever, as Kafka.
     pub(super) append_time_ms: i64,
     pub(super) log_start: i64,
     /// What is left to do on a blocking thread.
@@ -193,17 +193,11 @@ impl Partition {
             match state.producers.judge(&header) {
                 Verdict::Next => {}
                 Verdict::Duplicate(found) => {
-                    let append_time_ms = if config.append_time {
-                        found.timestamp
-                    } else {
-                        -1
-                    };
-                    let chores = Chores::default();
                     return Ok(Appended {
                         base_offset: found.base_offset,
-                        append_time_ms,
+                        append_time_ms: found.timestamp,
                         log_start: state.log_start,
-                        chores,
+                        chores: Chores::default(),
                     });
                 }
                 Verdict::Gap => return Err(ResponseError::OutOfOrderSequenceNumber),

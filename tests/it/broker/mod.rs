@@ -4,6 +4,7 @@ mod configs;
 mod data;
 mod restart;
 mod topics;
+mod versions;
 
 use std::collections::BTreeMap;
 use std::future::Future;
