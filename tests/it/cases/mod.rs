@@ -17,6 +17,7 @@ macro_rules! world {
 }
 
 mod admin;
+mod consumer;
 mod core;
 mod disk;
 mod durability;

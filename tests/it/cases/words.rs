@@ -40,6 +40,11 @@ pub(crate) mod codes {
         MEMBER_ID_REQUIRED = MemberIdRequired
         GROUP_MAX_SIZE_REACHED = GroupMaxSizeReached
         FENCED_INSTANCE_ID = FencedInstanceId
+        INVALID_REQUEST = InvalidRequest
+        STALE_MEMBER_EPOCH = StaleMemberEpoch
+        UNRELEASED_INSTANCE_ID = UnreleasedInstanceId
+        UNSUPPORTED_ASSIGNOR = UnsupportedAssignor
+        INVALID_REGULAR_EXPRESSION = InvalidRegularExpression
         GROUP_SUBSCRIBED_TO_TOPIC = GroupSubscribedToTopic
     }
 }

@@ -33,9 +33,11 @@ use super::group::Group;
 use super::words::{ErrorCode, Outcome, s};
 
 /// What every server of these tests is set to, beyond its defaults.
-pub(crate) const PLAIN: [(&str, &str); 2] = [
+pub(crate) const PLAIN: [(&str, &str); 4] = [
     ("group.initial.rebalance.delay.ms", "0"),
     ("group.min.session.timeout.ms", "10"),
+    ("group.consumer.assignment.interval.ms", "0"),
+    ("group.consumer.min.assignment.interval.ms", "0"),
 ];
 
 /// Longer than anything here takes; what takes longer has failed.
