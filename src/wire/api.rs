@@ -266,7 +266,7 @@ pub static APIS: &[Api] = &[
         shapes::LIST_TRANSACTIONS,
     ),
     Api {
-        advertised: false,
+        advertised: true,
         ..row(
             CONSUMER_GROUP_HEARTBEAT,
             "ConsumerGroupHeartbeat",
@@ -277,7 +277,7 @@ pub static APIS: &[Api] = &[
         )
     },
     Api {
-        advertised: false,
+        advertised: true,
         ..row(
             69,
             "ConsumerGroupDescribe",
