@@ -313,7 +313,7 @@ impl Gate {
             let now_ms = u64::try_from(self.clock.uptime_ms()).unwrap_or(0);
             self.now_ms.store(now_ms, Ordering::Relaxed);
             round += 1;
-            self.round(now_ms, round % rounds_per_look == 0);
+            self.round(now_ms, round.is_multiple_of(rounds_per_look));
         }
     }
 

@@ -141,7 +141,6 @@ pub struct Server {
 
 impl Server {
     /// A server with the default settings: see [`Builder`].
-    #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }

@@ -50,10 +50,6 @@ pub(crate) enum Step {
 
 /// How a request ends.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "an outcome is made once and taken apart"
-)]
 pub(crate) enum Outcome {
     /// With an answer.
     Reply(wire::Reply),
