@@ -17,8 +17,6 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use hashbrown::HashMap;
 
 pub(super) use classic::{assignment_of, ids_of};
@@ -468,7 +466,9 @@ impl Coordinator {
         self.config.consumer_assignment_interval_ms.of(asked).into()
     }
 
-    /// When the member shall come again: sooner than usual while something concerns it that is about to happen.
+    /// When the member shall come again: sooner than usual while something is about to happen that concerns it, and for
+    /// a while after each change. Changes come in crowds (a deployment, an autoscaler), and a member hears of one only
+    /// when it comes: so it is asked to come after a quarter of the time that has passed since the last.
     fn next_heartbeat_ms(&self, now: Millis, group_id: &GroupId, member_id: &MemberId) -> i32 {
         let usual_ms = self.heartbeat_interval_ms(group_id);
         let Some(group) = self
@@ -478,24 +478,23 @@ impl Coordinator {
         else {
             return usual_ms;
         };
-        let member = self.consumer_member(group_id, member_id);
-        let unresolved = |pattern: &Arc<str>| group.resolved(pattern).is_none();
+        let pattern = &self
+            .consumer_member(group_id, member_id)
+            .told()
+            .subscribed_topic_regex;
         let soon_ms = if group.awaits_target() {
             self.assign_due(group_id, group).since(now)
-        } else if member
-            .told()
-            .subscribed_topic_regex
+        } else if pattern
             .as_ref()
-            .is_some_and(unresolved)
+            .is_some_and(|pattern| group.resolved(pattern).is_none())
         {
-            HINT_MS_MIN
-        } else if member.current().state == MemberState::UnreleasedPartitions {
-            // The longer it has taken, the less it matters to know at once.
-            now.since(group.assignment_timestamp()) / 4
+            0
         } else {
-            return usual_ms;
+            now.since(group.assignment_timestamp()) / 4
         };
-        i32::try_from(soon_ms.max(HINT_MS_MIN))
+        // Ten thousand members need not all come ten times a second.
+        let least_ms = HINT_MS_MIN.max(group.member_count() as i64 / 10);
+        i32::try_from(soon_ms.max(least_ms))
             .unwrap_or(usual_ms)
             .min(usual_ms)
     }

@@ -117,7 +117,7 @@ impl History {
             return;
         }
         self.made += 1;
-        let instance = (number % 3 == 0).then(|| format!("i{}", self.made));
+        let instance = number.is_multiple_of(3).then(|| format!("i{}", self.made));
         let mut wish = Wish::drawn(number);
         if classic {
             wish.pattern = "";
