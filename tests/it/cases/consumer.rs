@@ -1,5 +1,6 @@
 //! C65–C71: the consumer protocol (KIP-848) over the wire, call by call.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
@@ -430,14 +431,16 @@ async fn c69_topics_that_come_while_members_heartbeat_are_assigned() {
     assert_eq!(b.join().await, NONE);
     share(&[&a, &b], &all_of(&[(first, 2)])).await;
     for round in 0..3 {
-        let mut creation = std::pin::pin!(world.create_topic(&t2, 2));
-        let second = loop {
-            tokio::select! {
-                biased;
-                id = &mut creation => break id,
-                beats = async { (a.beat().await, b.confirm().await) } => assert_eq!(beats, (NONE, NONE)),
+        // No reply is lost: whoever misses one is fenced.
+        let created = Cell::new(None);
+        let creation = async { created.set(Some(world.create_topic(&t2, 2).await)) };
+        let beats = async {
+            while created.get().is_none() {
+                assert_eq!((a.beat().await, b.confirm().await), (NONE, NONE));
             }
         };
+        tokio::join!(creation, beats);
+        let second = created.get().unwrap();
         if round == 2 {
             share(&[&a, &b], &all_of(&[(first, 2), (second, 2)])).await;
         } else {
