@@ -46,12 +46,12 @@ impl Files {
     }
 
     /// The folder that holds a folder per topic.
-    pub(super) fn topics_dir(&self) -> PathBuf {
-        self.dir.join("topics")
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     pub(super) fn topic_dir(&self, topic: Uuid) -> PathBuf {
-        self.topics_dir().join(topic.to_string())
+        self.dir.join(topic.to_string())
     }
 
     /// A number for one partition's handles.

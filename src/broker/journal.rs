@@ -361,8 +361,9 @@ impl Journal {
             return Err(refuse(format!("Cannot write the topic journal: {error}")));
         }
         if let Err(error) = self.file.sync_data() {
-            // Nobody can tell what is on the disk now.
+            // Nobody can tell what is on the disk now. What is refused should not be there after a restart.
             self.failed = true;
+            let _ = self.file.truncate(self.bytes);
             tracing::error!(file = %path.display(), %error, "cannot sync; no change is taken until a restart");
             return Err(refuse(format!("Cannot sync the topic journal: {error}")));
         }

@@ -600,12 +600,9 @@ impl Shared {
 
     /// Removes the folders of topics that are gone: a crash came between the deletion and this.
     fn sweep(&self, known: &[(Uuid, Known)]) -> Result<(), Error> {
-        let dir = self.files.topics_dir();
+        let dir = self.files.dir();
         let fs = self.files.fs();
-        let names = match fs.list(&dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            other => other.map_err(|e| Error::io("list", &dir, e))?,
-        };
+        let names = fs.list(dir).map_err(|e| Error::io("list", dir, e))?;
         let known: hashbrown::HashSet<Uuid> = known.iter().map(|(id, _)| *id).collect();
         for name in names {
             if name.parse().is_ok_and(|id: Uuid| !known.contains(&id)) {

@@ -43,6 +43,8 @@ struct State {
     /// Records since the last sync, and when the first of them came.
     unsynced: u64,
     unsynced_since_ms: i64,
+    /// A segment was begun whose name may not be on the disk yet.
+    unsynced_names: bool,
     deleted: bool,
     /// A write could not be taken back, or a sync failed: nothing more is appended until a restart.
     failed: bool,
@@ -273,7 +275,22 @@ impl Partition {
             .last()
             .map(|last| Box::new((last.clone(), state.producers.clone())));
         state.segments.push(Segment::new(state.end));
+        state.unsynced_names = true;
         Ok(sealed)
+    }
+
+    /// Makes the names of new segments durable, and those of the folders above them.
+    fn sync_names(&self) -> io::Result<()> {
+        if !std::mem::take(&mut self.state().unsynced_names) {
+            return Ok(());
+        }
+        // The partition's folder, the topic's and the one of all topics.
+        let mut folders = self.dir.ancestors().take(3);
+        let synced = folders.try_for_each(|folder| self.files.fs().sync_dir(folder));
+        if synced.is_err() {
+            self.state().unsynced_names = true;
+        }
+        synced
     }
 
     /// Does what an append left to do; `false` if a sync was asked for and failed. Blocks.
@@ -292,7 +309,7 @@ impl Partition {
     /// Syncs a segment and writes the file beside it.
     fn seal(&self, segment: &Segment, producers: &Producers) -> io::Result<()> {
         self.file(segment.base)?.sync_data()?;
-        self.files.fs().sync_dir(&self.dir)?;
+        self.sync_names()?;
         segment::write_index(self.files.fs(), &self.dir, segment, producers)?;
         let kept = {
             let mut state = self.state();
@@ -320,6 +337,7 @@ impl Partition {
             }
         };
         let synced = self.file(base).and_then(|file| file.sync_data());
+        let synced = synced.and_then(|()| self.sync_names());
         let mut state = self.state();
         match synced {
             Ok(()) => {

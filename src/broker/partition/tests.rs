@@ -49,7 +49,7 @@ impl World {
     }
 
     fn dir(&self) -> PathBuf {
-        PathBuf::from(format!("/topics/{TOPIC}/0"))
+        PathBuf::from(format!("/{TOPIC}/0"))
     }
 
     fn names(&self, suffix: &str) -> Vec<String> {
@@ -100,7 +100,7 @@ fn an_empty_partition_takes_no_file() {
         ResponseError::OffsetOutOfRange
     );
     partition.close().unwrap();
-    assert!(world.fs.list(Path::new("/topics")).is_err());
+    assert!(world.fs.list(&world.dir()).is_err());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod configs;
 mod data;
+mod faults;
 mod restart;
 mod topics;
 mod versions;
