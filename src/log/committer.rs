@@ -17,8 +17,8 @@ use super::segments::{NewFrame, Segments};
 
 /// Files kept for reuse: overwriting one in place spares the file system's journal.
 pub(super) const SPARES_MAX: usize = 2;
-/// Segments beyond twice the snapshots and this many times the current one make their oldest owners take snapshots.
-const PINNED_SEGMENTS: u64 = 2;
+/// A log longer than twice the snapshots and this many segments makes the owners of its oldest part take snapshots.
+const PINNED_SEGMENTS: u64 = 4;
 
 /// What the committer finds when it looks.
 enum Work {
@@ -227,14 +227,9 @@ impl Committer {
         let Some(oldest_end) = self.segments.oldest_end() else {
             return;
         };
+        let segment_bytes = self.disk.spare_bytes();
         let mut queue = self.disk.lock();
-        let snapshot_bytes: u64 = queue
-            .partitions
-            .iter()
-            .filter_map(|book| book.snapshot)
-            .map(|(_, bytes)| bytes)
-            .sum();
-        let most = 2 * snapshot_bytes + PINNED_SEGMENTS * self.segments.active_file_bytes();
+        let most = 2 * queue.snapshot_bytes() + PINNED_SEGMENTS * segment_bytes;
         if self.segments.file_bytes() <= most {
             return;
         }
@@ -275,10 +270,7 @@ impl Committer {
 
     /// Neither a dwarf from the log's first days nor the giant that one long frame needed.
     fn fits_reuse(&self, file_bytes: u64) -> bool {
-        let size = self
-            .segments
-            .active_file_bytes()
-            .min(self.disk.options.segment_bytes);
+        let size = self.disk.spare_bytes();
         (size / 2..=2 * size).contains(&file_bytes)
     }
 
@@ -290,9 +282,6 @@ impl Committer {
         counters
             .segment_bytes
             .store(self.segments.file_bytes(), Ordering::Relaxed);
-        counters
-            .active_bytes
-            .store(self.segments.active_file_bytes(), Ordering::Relaxed);
     }
 
     fn close(&mut self) -> Result<(), Error> {

@@ -66,10 +66,10 @@ pub type OnSync = Arc<dyn Fn(SyncSample) + Send + Sync>;
 pub struct LogOptions {
     /// When appends count as durable.
     pub sync: SyncMode,
-    /// The size of a segment. The first ones are smaller, so that a small log takes little disk.
+    /// The size of a segment. Those of a log with a small state are smaller, so that it takes little disk.
     pub segment_bytes: u64,
-    /// The size of the very first segment; each is up to twice as large as the one before.
-    pub segment_bytes_first: u64,
+    /// The size of the smallest segments.
+    pub segment_bytes_min: u64,
     /// A partition asks for a snapshot when its log outgrows twice its last snapshot, and this.
     pub snapshot_bytes_min: u64,
     /// How long a full disk is left alone before it is asked for room again.
@@ -83,7 +83,7 @@ impl Default for LogOptions {
         Self {
             sync: SyncMode::Always,
             segment_bytes: 64 << 20,
-            segment_bytes_first: 8 << 20,
+            segment_bytes_min: 8 << 20,
             snapshot_bytes_min: 1 << 20,
             retry: Duration::from_millis(250),
             on_sync: None,
@@ -96,7 +96,7 @@ impl fmt::Debug for LogOptions {
         f.debug_struct("LogOptions")
             .field("sync", &self.sync)
             .field("segment_bytes", &self.segment_bytes)
-            .field("segment_bytes_first", &self.segment_bytes_first)
+            .field("segment_bytes_min", &self.segment_bytes_min)
             .field("snapshot_bytes_min", &self.snapshot_bytes_min)
             .field("retry", &self.retry)
             .finish_non_exhaustive()

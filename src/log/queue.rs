@@ -56,8 +56,6 @@ pub(super) struct Counters {
     pub(super) frame_bytes: AtomicU64,
     pub(super) segment_count: AtomicU64,
     pub(super) segment_bytes: AtomicU64,
-    /// The length of the segment being written.
-    pub(super) active_bytes: AtomicU64,
     pub(super) snapshot_count: AtomicU64,
     pub(super) snapshot_failed_count: AtomicU64,
 }
@@ -403,15 +401,11 @@ impl Disk {
         }
     }
 
-    /// The size of the next segment: they double up to the configured size.
-    fn spare_bytes(&self) -> u64 {
-        let active = self.counters.active_bytes.load(Ordering::Relaxed);
-        (active * 2).clamp(
-            self.options
-                .segment_bytes_first
-                .min(self.options.segment_bytes),
-            self.options.segment_bytes,
-        )
+    /// The size of the next segment: in proportion to the state it serves, so that a small state keeps a small folder
+    /// however often it is written.
+    pub(super) fn spare_bytes(&self) -> u64 {
+        let most = self.options.segment_bytes;
+        (self.lock().snapshot_bytes() / 2).clamp(self.options.segment_bytes_min.min(most), most)
     }
 
     /// Takes room from the disk, which is left alone for a while after it had none.
@@ -544,13 +538,7 @@ impl Disk {
     pub(super) fn stats(&self) -> Stats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
-        let snapshot_bytes = self
-            .lock()
-            .partitions
-            .iter()
-            .filter_map(|book| book.snapshot)
-            .map(|(_, bytes)| bytes)
-            .sum();
+        let snapshot_bytes = self.lock().snapshot_bytes();
         Stats {
             sync_count: get(&counters.sync_count),
             frame_count: get(&counters.frame_count),
@@ -581,6 +569,12 @@ impl Queue {
             }),
             None => Ok(()),
         }
+    }
+
+    /// Bytes of all snapshots.
+    pub(super) fn snapshot_bytes(&self) -> u64 {
+        let snapshots = self.partitions.iter().filter_map(|book| book.snapshot);
+        snapshots.map(|(_, bytes)| bytes).sum()
     }
 
     /// The lowest position that recovery still needs from the segments.

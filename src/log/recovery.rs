@@ -163,7 +163,7 @@ impl Recovery {
         spares.sort_by_key(|spare| std::cmp::Reverse(spare.bytes));
         let least = self
             .options
-            .segment_bytes_first
+            .segment_bytes_min
             .min(self.options.segment_bytes);
         // One whose making was interrupted is too short.
         let kept = spares

@@ -149,11 +149,6 @@ impl Segments {
         self.segments.iter().map(|segment| segment.file_bytes).sum()
     }
 
-    /// The length of the last segment's file; 0 without segments.
-    pub(super) fn active_file_bytes(&self) -> u64 {
-        self.segments.last().map_or(0, |segment| segment.file_bytes)
-    }
-
     /// Bytes left in the last segment's file.
     pub(super) fn room(&self) -> u64 {
         self.segments.last().map_or(0, |segment| {

@@ -1,7 +1,7 @@
 //! The group log on this disk: `cargo bench --bench log [-- FOLDER]`.
 //!
 //! Commits per second of 1 and of 64 writers who each wait for their own, beside what the disk can sync alone; then how
-//! fast a million frames are read back, and what two million overwrites leave behind. No test asserts any of it.
+//! fast a million frames are read back, and how large fifty overwrites of everything make the folder. No test asserts any of it.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![expect(
@@ -170,14 +170,7 @@ fn recovery(dir: &Path, frames: u64) {
 }
 
 async fn overwrites(dir: &Path, frames: u64, keys: u64) {
-    let log = open(
-        dir,
-        LogOptions {
-            sync: SyncMode::Never,
-            ..LogOptions::default()
-        },
-        &mut 0,
-    );
+    let log = open(dir, LogOptions::default(), &mut 0);
     let mut shard = log.shard(0..PARTITIONS);
     let payload = Bytes::from(vec![7; FRAME_BYTES]);
     let (mut most, start) = (0, Instant::now());

@@ -42,7 +42,7 @@ fn folder_of(fs: Arc<dyn Fs>, dir: &Path) -> Result<Arc<Folder>, Error> {
 fn small() -> LogOptions {
     LogOptions {
         segment_bytes: 4 << 10,
-        segment_bytes_first: 1 << 10,
+        segment_bytes_min: 1 << 10,
         snapshot_bytes_min: 1 << 10,
         ..LogOptions::default()
     }

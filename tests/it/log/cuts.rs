@@ -87,7 +87,7 @@ fn whole_frames_behind_a_torn_one_never_come_back() {
     for seed in 0..300 {
         let fs = FaultFs::recording();
         let options = LogOptions {
-            segment_bytes_first: 16 << 10,
+            segment_bytes_min: 16 << 10,
             ..LogOptions::default()
         };
         let (log, _) = open_with(&fs, options).unwrap();

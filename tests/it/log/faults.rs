@@ -366,7 +366,7 @@ fn fifty_overwrites_of_everything_keep_the_folder_small() {
     let fs = FaultFs::new();
     let options = LogOptions {
         segment_bytes: 64 << 10,
-        segment_bytes_first: 16 << 10,
+        segment_bytes_min: 16 << 10,
         snapshot_bytes_min: 16 << 10,
         ..LogOptions::default()
     };
