@@ -18,6 +18,7 @@ type Looking = Arc<OnceLock<Observer>>;
 /// Runs a server until a signal comes or it fails.
 pub(super) async fn serve(config: Config) -> Result<(), Error> {
     let mut signals = Signals::listen()?;
+    raise_open_files();
     let looking = Looking::default();
     let (stop_http, stopped) = watch::channel(false);
     // HTTP first: a long start can be watched, and a taken port is told before any work.
@@ -235,6 +236,28 @@ fn warn_if_open(config: &Config) {
         }
     }
 }
+
+/// Each connection and each file of topic data is an open file. Shells give 1,024 and let a process
+/// ask for more, which a JVM does without a word.
+#[cfg(unix)]
+fn raise_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none() || limit.current == limit.maximum {
+        return;
+    }
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        let current = getrlimit(Resource::Nofile).current;
+        tracing::warn!(
+            "no more than {current:?} files can be open: {error}; raise it with ulimit -n"
+        );
+    }
+}
+
+#[cfg(not(unix))]
+fn raise_open_files() {}
 
 /// SIGTERM and Ctrl-C.
 struct Signals {

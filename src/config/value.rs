@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -238,8 +239,8 @@ impl Value for Vec<String> {
     }
 }
 
-/// `name:value` pairs with commas between them; the value ends at the last colon, so that IPv6
-/// addresses may be names.
+/// `address:count` pairs with commas between them; the address ends at the last colon, because IPv6
+/// addresses have some of their own.
 impl Value for BTreeMap<String, i32> {
     const KIND: Kind = Kind::List;
 
@@ -248,10 +249,11 @@ impl Value for BTreeMap<String, i32> {
         for part in parts(text) {
             let (name, count) = part.rsplit_once(':').ok_or_else(String::new)?;
             let count: i32 = count.trim().parse().map_err(|_| String::new())?;
-            if count < 0 || name.trim().is_empty() {
+            let name = name.trim().trim_matches(['[', ']']);
+            if count < 0 || name.parse::<IpAddr>().is_err() {
                 return Err(String::new());
             }
-            map.insert(name.trim().trim_matches(['[', ']']).to_owned(), count);
+            map.insert(name.to_owned(), count);
         }
         Ok(map)
     }
@@ -398,9 +400,16 @@ mod tests {
         ] {
             assert_eq!(LogSync::read(&sync.show()), Ok(sync));
         }
-        let overrides = BTreeMap::<String, i32>::read("10.0.0.1:5, [::1]:7,host:0").unwrap();
+        let overrides = BTreeMap::<String, i32>::read("10.0.0.1:5, [::1]:7,10.0.0.2:0").unwrap();
         assert_eq!(overrides.get("::1"), Some(&7));
         assert_eq!(BTreeMap::read(&overrides.show()), Ok(overrides));
+    }
+
+    #[test]
+    fn exceptions_are_for_addresses() {
+        for text in ["host:5", "10.0.0.1", "10.0.0.1:-1", "10.0.0.1:many", ":5"] {
+            assert!(BTreeMap::<String, i32>::read(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -352,3 +352,30 @@ fn a_second_signal_ends_at_once() {
         "{rest}"
     );
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_soft_limit_of_open_files_is_raised() {
+    let binary = env!("CARGO_BIN_EXE_convoke");
+    let script =
+        format!("ulimit -Sn 128 && exec {binary} serve --memory --listen 127.0.0.1:0 --http off");
+    let mut child = Command::new("sh")
+        .args(["-c", &script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    // The banner comes when the server is up.
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let files = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"))
+        .unwrap();
+    let mut numbers = files.split_whitespace().skip(3);
+    assert_eq!(numbers.next(), numbers.next(), "{files}");
+}
