@@ -70,9 +70,10 @@ impl Readiness {
         let mut shards = self.lock();
         shards.insert(shard, state);
         let ready = shards.values().all(|state| *state == ShardState::Serving);
-        drop(shards);
+        // Still under the lock: of two shards that come at once, the one that looked first must not speak last.
         self.ready
             .send_if_modified(|was| std::mem::replace(was, ready) != ready);
+        drop(shards);
     }
 
     pub(crate) fn loading(&self, shard: u16) {
@@ -152,6 +153,18 @@ impl Readiness {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shards_that_come_at_once_make_a_ready_server() {
+        for _ in 0..2_000 {
+            let readiness = Readiness::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| readiness.serving(0));
+                scope.spawn(|| readiness.serving(1));
+            });
+            assert!(readiness.report().ready);
+        }
+    }
 
     #[tokio::test]
     async fn a_closed_shard_is_named_and_the_first_failure_stays() {
