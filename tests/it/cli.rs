@@ -5,13 +5,21 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
+
+/// Longer than anything here takes; what takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// `convoke serve` in the background. Killed when the test ends before it does.
 struct Running {
     child: Child,
     stdout: BufReader<ChildStdout>,
     banner: String,
+    /// Lines of stderr as they come.
+    lines: Receiver<String>,
+    /// Those that were read.
+    log: String,
 }
 
 impl Drop for Running {
@@ -53,10 +61,21 @@ impl Running {
             let read = stdout.read_line(&mut banner).unwrap();
             assert_ne!(read, 0, "the server ended after\n{banner}");
         }
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            while stderr.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+                let _ = sender.send(std::mem::take(&mut line));
+            }
+        });
+        let log = String::new();
         Self {
             child,
             stdout,
             banner,
+            lines,
+            log,
         }
     }
 
@@ -79,9 +98,7 @@ impl Running {
     /// Status line and body.
     fn get(&self, path: &str) -> (String, String) {
         let mut socket = TcpStream::connect(self.between("http://", "/")).unwrap();
-        socket
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
         socket.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -90,10 +107,17 @@ impl Running {
         (head.lines().next().unwrap().to_owned(), body.to_owned())
     }
 
-    fn until_ready(&self) {
-        while !self.get("/readyz").0.contains(" 200 ") {
-            std::thread::yield_now();
+    fn until_logged(&mut self, text: &str) {
+        while !self.log.contains(text) {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => self.log += &line,
+                Err(_) => panic!("{text:?} is not in\n{}", self.log),
+            }
         }
+    }
+
+    fn until_ready(&mut self) {
+        self.until_logged("ready: every group is loaded");
     }
 
     fn signal(&self) {
@@ -108,27 +132,27 @@ impl Running {
     }
 
     /// Exit code and what was logged.
-    fn terminate(mut self) -> (Option<i32>, String) {
+    fn terminate(self) -> (Option<i32>, String) {
         self.signal();
+        self.end()
+    }
+
+    fn end(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         self.stdout.read_to_string(&mut rest).unwrap();
-        let mut log = String::new();
-        self.child
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut log)
-            .unwrap();
-        (self.child.wait().unwrap().code(), log)
+        let code = self.child.wait().unwrap().code();
+        let log = self
+            .lines
+            .iter()
+            .fold(std::mem::take(&mut self.log), |log, line| log + &line);
+        (code, log)
     }
 }
 
 /// ApiVersions, version 0; the reply begins with the correlation id.
 fn is_kafka(address: &str) -> bool {
     let mut socket = TcpStream::connect(address).unwrap();
-    socket
-        .set_read_timeout(Some(Duration::from_secs(60)))
-        .unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
         .write_all(&[0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 7, 255, 255])
         .unwrap();
@@ -144,7 +168,7 @@ fn text(path: &Path) -> &str {
 #[test]
 fn the_banner_names_real_ports_and_sigterm_ends_with_0() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Running::start(&["--data", text(folder.path())]);
+    let mut server = Running::start(&["--data", text(folder.path())]);
     let bootstrap = server.bootstrap();
     assert!(!bootstrap.ends_with(":0"), "{}", server.banner);
     assert!(is_kafka(&bootstrap));
@@ -196,7 +220,7 @@ fn each_listener_has_its_line_and_an_open_one_a_warning() {
 
 #[test]
 fn health_readiness_and_metrics_are_served() {
-    let server = Running::start(&["--memory"]);
+    let mut server = Running::start(&["--memory"]);
     server.until_ready();
     let (status, body) = server.get("/readyz");
     assert!(status.contains(" 200 "), "{status}");
@@ -268,7 +292,7 @@ fn a_data_folder_in_use_is_refused_and_free_after_a_kill() {
     );
     first.child.kill().unwrap();
     first.child.wait().unwrap();
-    let second = Running::start(&["--data", text(folder.path())]);
+    let mut second = Running::start(&["--data", text(folder.path())]);
     second.until_ready();
     assert_eq!(second.terminate().0, Some(0));
 }
@@ -336,20 +360,14 @@ fn deaf_client(address: &str) -> TcpStream {
 fn a_second_signal_ends_at_once() {
     let mut server = Running::start(&["--memory", "--set", "convoke.shutdown.grace.ms=3600000"]);
     let _deaf = deaf_client(&server.bootstrap());
-    let mut log = BufReader::new(server.child.stderr.take().unwrap());
     server.signal();
-    let mut line = String::new();
-    while !line.contains("stopping: ") {
-        line.clear();
-        assert_ne!(log.read_line(&mut line).unwrap(), 0);
-    }
+    server.until_logged("stopping: ");
     server.signal();
-    let mut rest = String::new();
-    log.read_to_string(&mut rest).unwrap();
-    assert_eq!(server.child.wait().unwrap().code(), Some(1), "{rest}");
+    let (code, log) = server.end();
+    assert_eq!(code, Some(1), "{log}");
     assert!(
-        rest.contains("error: stopped at once by a second signal"),
-        "{rest}"
+        log.contains("error: stopped at once by a second signal"),
+        "{log}"
     );
 }
 
