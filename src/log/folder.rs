@@ -70,17 +70,7 @@ impl Folder {
     /// [`Error::InUse`], [`Error::NotOurs`], [`Error::Newer`], [`Error::Differs`], [`Error::Damaged`],
     /// [`Error::NoRoom`], [`Error::Io`].
     pub fn open(fs: Arc<dyn Fs>, path: &Path, options: FolderOptions) -> Result<Self, Error> {
-        if fs.list(path).is_err() {
-            fs.create_dirs(path)
-                .map_err(|e| Error::room("create", path, 0, e))?;
-            if let Some(parent) = path
-                .parent()
-                .filter(|parent| !parent.as_os_str().is_empty())
-            {
-                fs.sync_dir(parent)
-                    .map_err(|e| Error::io("sync", parent, e))?;
-            }
-        }
+        create(&*fs, path)?;
         // Look before locking: a folder of someone else is left untouched.
         let ours = is_ours(&*fs, path)?;
         let lock = path.join(LOCK);
@@ -153,6 +143,26 @@ impl Folder {
     pub fn topics_dir(&self) -> PathBuf {
         self.path.join("topics")
     }
+}
+
+/// Creates the folder and those above it, so that a power cut takes none of them back.
+fn create(fs: &dyn Fs, path: &Path) -> Result<(), Error> {
+    let above = path.ancestors().filter(|dir| !dir.as_os_str().is_empty());
+    let missing: Vec<&Path> = above.take_while(|dir| fs.list(dir).is_err()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    fs.create_dirs(path)
+        .map_err(|e| Error::room("create", path, 0, e))?;
+    for dir in missing.iter().rev().filter_map(|dir| dir.parent()) {
+        let dir = if dir.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            dir
+        };
+        fs.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))?;
+    }
+    Ok(())
 }
 
 /// Whether the folder has a meta file; an error if it has other things but none.

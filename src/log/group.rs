@@ -83,7 +83,7 @@ impl Default for LogOptions {
         Self {
             sync: SyncMode::Always,
             segment_bytes: 64 << 20,
-            segment_bytes_min: 8 << 20,
+            segment_bytes_min: 4 << 20,
             snapshot_bytes_min: 1 << 20,
             retry: Duration::from_millis(250),
             on_sync: None,

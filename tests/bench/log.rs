@@ -45,11 +45,7 @@ fn main() {
         }
     }
     recovery(&root.path().join("recovery"), 1_000_000);
-    runtime.block_on(overwrites(
-        &root.path().join("overwrites"),
-        2_000_000,
-        10_000,
-    ));
+    runtime.block_on(overwrites(&root.path().join("overwrites"), 500_000, 10_000));
 }
 
 fn disk_alone(dir: &Path) -> f64 {

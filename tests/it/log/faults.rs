@@ -344,6 +344,31 @@ fn a_damaged_or_missing_file_refuses_to_open() {
     );
 }
 
+/// Whatever one byte changes into after a clean stop: it is noticed, or it was one that nobody reads.
+#[test]
+fn no_changed_byte_changes_what_comes_back() {
+    let fs = FaultFs::recording();
+    let (log, mut state) = open(&fs).unwrap();
+    run(&fs, &log, &mut state, 1..=60);
+    log.close().unwrap();
+    let dir = Path::new(DIR).join("group");
+    let cut = fs.op_count();
+    let mut noticed = 0;
+    for name in fs.list(&dir).unwrap() {
+        let path = dir.join(&name);
+        for at in (0..fs.bytes(&path).unwrap().len() as u64).step_by(37) {
+            let changed = fs.after_cut(cut, Survive::Everything);
+            assert!(changed.flip(&path, at, 1 << (at % 8)));
+            match open(&changed) {
+                Ok((_, again)) => assert_eq!(again, state, "{name} at {at}"),
+                Err(Error::Damaged { .. }) => noticed += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    assert!(noticed > 100, "{noticed}");
+}
+
 #[test]
 fn a_frame_longer_than_a_segment_gets_its_own() {
     let fs = FaultFs::recording();
