@@ -5,9 +5,11 @@
 //! the built-in ones.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::fmt;
 
+use super::reconcile::epoch_of;
+use super::record::AssignedPartitions;
 use super::request::IdPartitions;
 use super::types::TopicId;
 
@@ -61,13 +63,16 @@ pub struct AssignMember<'a> {
     pub subscribed: &'a [u32],
     /// Its last target. May name topics that are gone or no longer subscribed, and partitions that others have too.
     pub target: &'a [(TopicId, Vec<i32>)],
+    /// What it has by now, each with the epoch since when, ascending. Lags behind the target.
+    pub assigned: &'a [AssignedPartitions],
 }
 
 /// Kafka's default: equal counts over all topics together, and few moves.
 ///
 /// If all members with a subscription have the same one, counts differ by at most one and no assignment with that
-/// property moves fewer partitions. New partitions are dealt out in turn, so each topic is spread too (Kafka deals in
-/// blocks). If subscriptions differ, no move of a single partition would make the counts more equal.
+/// property moves fewer partitions. Whoever must give up some gives those that it was promised but has not yet got, then
+/// those that came last. New partitions are dealt out in turn, so each topic is spread too (Kafka deals in blocks). If
+/// subscriptions differ, no move of a single partition would make the counts more equal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Uniform;
 
@@ -257,6 +262,13 @@ impl<'a> Board<'a> {
         }
     }
 
+    /// Since which epoch a member has a partition; those that it has not got yet come after all others.
+    fn had_since(&self, m: u32, t: usize, slot: usize) -> i32 {
+        let assigned = self.input.members[m as usize].assigned;
+        let partition = i32::try_from(slot - self.base[t]).unwrap_or(i32::MAX);
+        epoch_of(assigned, self.input.topics[t].id, partition).unwrap_or(i32::MAX)
+    }
+
     fn loads(&self) -> Vec<u32> {
         let mut loads = vec![0; self.input.members.len()];
         for &m in self.owner.iter().filter(|&&m| m != NOBODY) {
@@ -293,18 +305,20 @@ impl<'a> Board<'a> {
             }
         }
 
-        // Of `load` partitions release `load - quota`, evenly spaced, so that no topic is released as a block.
-        let mut seen = vec![0; loads.len()];
-        for owner in &mut self.owner {
-            let m = *owner as usize;
-            if *owner == NOBODY || loads[m] as usize <= quotas[m] {
-                continue;
+        // Whoever has more than its quota releases the rest.
+        let mut rich: BTreeMap<u32, Vec<(Reverse<i32>, usize)>> = BTreeMap::new();
+        for &t in subscribed {
+            for slot in self.partitions(t as usize) {
+                let m = self.owner[slot];
+                if m != NOBODY && loads[m as usize] as usize > quotas[m as usize] {
+                    let since = Reverse(self.had_since(m, t as usize, slot));
+                    rich.entry(m).or_default().push((since, slot));
+                }
             }
-            let (load, surplus) = (loads[m] as usize, loads[m] as usize - quotas[m]);
-            if (seen[m] + 1) * surplus / load > seen[m] * surplus / load {
-                *owner = NOBODY;
-            }
-            seen[m] += 1;
+        }
+        for (m, mut owned) in rich {
+            let surplus = owned.len() - quotas[m as usize];
+            release(&mut owned, surplus, |slot| self.owner[slot] = NOBODY);
         }
 
         // Deal what nobody has to those below their quota, in turn.
@@ -365,8 +379,24 @@ impl<'a> Board<'a> {
     }
 }
 
-/// A partition's owner, whether it is new there, and where it stands on the board.
-type Held = (u32, bool, Reverse<usize>);
+/// Gives up `surplus` of what a member owns, the newest first; among those of one epoch evenly spaced, so that no topic
+/// goes as a block.
+fn release(owned: &mut [(Reverse<i32>, usize)], surplus: usize, mut give_up: impl FnMut(usize)) {
+    owned.sort_unstable();
+    let mut left = surplus;
+    for same_age in owned.chunk_by(|a, b| a.0 == b.0) {
+        let (count, here) = (same_age.len(), left.min(same_age.len()));
+        for (i, (_, slot)) in same_age.iter().enumerate() {
+            if (i + 1) * here / count > i * here / count {
+                give_up(*slot);
+            }
+        }
+        left -= here;
+    }
+}
+
+/// A partition's owner, since when it has it, and where it stands on the board.
+type Held = (u32, i32, Reverse<usize>);
 
 /// `uniform` where subscriptions differ.
 struct Mixed<'a, 'b> {
@@ -474,12 +504,18 @@ impl<'a, 'b> Mixed<'a, 'b> {
             return Vec::new();
         }
 
-        // Each owner's partitions together; at the end, and so first to go, what it did not have before.
+        // Each owner's partitions together; at the end, and so first to go, what it has not had for long.
         let mut held: Vec<Held> = slots
             .filter(|&slot| self.board.owner[slot] != NOBODY)
             .map(|slot| {
                 let m = self.board.owner[slot];
-                (m, self.before[slot] != m, Reverse(slot))
+                let is_new = self.before[slot] != m;
+                let since = if is_new {
+                    i32::MAX
+                } else {
+                    self.board.had_since(m, t, slot)
+                };
+                (m, since, Reverse(slot))
             })
             .collect();
         held.sort_unstable();

@@ -65,6 +65,7 @@ impl Case {
                 rack_id: None,
                 subscribed: self.subscription(m),
                 target: &self.targets[m],
+                assigned: &[],
             })
             .collect();
         let input = Input {

@@ -45,6 +45,7 @@ impl World {
                     rack_id: None,
                     subscribed,
                     target,
+                    assigned: &[],
                 },
             )
             .collect();
@@ -368,4 +369,37 @@ fn check_finds_what_an_assignor_did_wrong() {
     assert!(refused(&[vec![(id(0), vec![2])], none()]).contains("no partition 2"));
     assert!(refused(&[vec![(id(0), vec![-1])], none()]).contains("no partition -1"));
     assert!(refused(&[vec![(id(0), vec![1])], vec![(id(0), vec![0, 1])]]).contains("twice"));
+}
+
+#[test]
+fn what_came_last_goes_first() {
+    let world = World::new(&[6], &[&[0], &[0]]);
+    let assigned = [AssignedPartitions {
+        topic_id: id(0),
+        partitions: vec![(1, 2), (3, 2), (5, 3)],
+    }];
+    // Promised all six, it has got three of them, one since lately.
+    let target = [(id(0), vec![0, 1, 2, 3, 4, 5])];
+    let member = |m: usize| AssignMember {
+        member_id: &world.members[m].0,
+        instance_id: None,
+        rack_id: None,
+        subscribed: &[0],
+        target: if m == 0 { &target } else { &[] },
+        assigned: if m == 0 { &assigned } else { &[] },
+    };
+    let two = Input {
+        topics: &world.topics,
+        members: &[member(0), member(1)],
+    };
+    assert_eq!(Uniform.assign(&two).unwrap()[0], [(id(0), vec![1, 3, 5])]);
+    let third = AssignMember {
+        member_id: "m2",
+        ..member(1)
+    };
+    let three = Input {
+        topics: &world.topics,
+        members: &[member(0), member(1), third],
+    };
+    assert_eq!(Uniform.assign(&three).unwrap()[0], [(id(0), vec![1, 3])]);
 }

@@ -41,6 +41,9 @@ pub(super) const LEAVE: i32 = -1;
 pub(super) const LEAVE_FOR_A_WHILE: i32 = -2;
 /// The shortest heartbeat interval that is hinted.
 const HINT_MS_MIN: i64 = 100;
+/// The same for a member that waits for others to let go. Those have heard of it by then, and their applications have
+/// had a moment: some clients confirm before the application knows (platformatic-kafka 1.35).
+const HINT_MS_MIN_WAITING: i64 = 500;
 
 /// A refusal: the code and what is wrong, in words.
 pub(super) type Refusal = (ErrorCode, String);
@@ -478,10 +481,8 @@ impl Coordinator {
         else {
             return usual_ms;
         };
-        let pattern = &self
-            .consumer_member(group_id, member_id)
-            .told()
-            .subscribed_topic_regex;
+        let member = self.consumer_member(group_id, member_id);
+        let pattern = &member.told().subscribed_topic_regex;
         let soon_ms = if group.awaits_target() {
             self.assign_due(group_id, group).since(now)
         } else if pattern
@@ -493,7 +494,10 @@ impl Coordinator {
             now.since(group.assignment_timestamp()) / 4
         };
         // Ten thousand members need not all come ten times a second.
-        let least_ms = HINT_MS_MIN.max(group.member_count() as i64 / 10);
+        let least_ms = match member.current().state {
+            MemberState::UnreleasedPartitions => HINT_MS_MIN_WAITING,
+            _ => HINT_MS_MIN.max(group.member_count() as i64 / 10),
+        };
         i32::try_from(soon_ms.max(least_ms))
             .unwrap_or(usual_ms)
             .min(usual_ms)

@@ -321,6 +321,7 @@ fn new_targets(
             rack_id: member.told().rack_id.as_deref(),
             subscribed: &lists[*list],
             target: member.target(),
+            assigned: &member.current().assigned,
         })
         .collect();
     let input = Input {

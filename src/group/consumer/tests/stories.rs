@@ -732,7 +732,7 @@ fn after_a_change_members_come_sooner_for_a_while() {
     let b = world.beat(beating("b", 2));
     assert_eq!(
         (b.member_epoch, b.heartbeat_interval_ms),
-        (3, 100),
+        (3, 500),
         "it waits for A"
     );
     let a = world.beat(beating("a", 2));
