@@ -197,10 +197,10 @@ impl Connection {
             } = self.begin(frame)?;
             match step {
                 Step::Reply(reply) => self.answer(&header, started_us, &reply)?,
-                Step::Parked => {
-                    let arrival = self.arrival().await?;
-                    self.answer_arrival(&header, started_us, arrival)?;
-                }
+                Step::Parked => match self.arrival().await? {
+                    Arrival::Superseded => return Err(self.stay_mute().await),
+                    arrival => self.answer_arrival(&header, started_us, arrival)?,
+                },
                 Step::Later(later) => {
                     let outcome = self.later(later).await?;
                     self.answer_outcome(&header, started_us, outcome)?;
@@ -249,7 +249,7 @@ impl Connection {
         match arrival {
             Arrival::Reply(reply) => self.answer(header, started_us, &wire::Reply::Group(reply)),
             Arrival::Lost => Err(End::Unanswered("its request failed inside the coordinator")),
-            Arrival::Cut => Err(End::Cut(Cut::Gone)),
+            Arrival::Superseded | Arrival::Cut => Err(End::Cut(Cut::Gone)),
         }
     }
 
@@ -306,6 +306,27 @@ impl Connection {
             self.shared.enter(Phase::InService);
         }
         Ok(self.shared.pigeonhole().arrival().await)
+    }
+
+    /// Throws away what comes until the client goes or has been idle for too long.
+    async fn stay_mute(&mut self) -> End {
+        self.shared.enter(Phase::Mute);
+        self.input = FrameBuffer::new(0);
+        loop {
+            let reader = &mut self.reader;
+            let read = poll_fn(|cx| {
+                CHUNK.with_borrow_mut(|chunk| {
+                    let mut chunk = ReadBuf::new(chunk);
+                    let read = Pin::new(&mut *reader).poll_read(cx, &mut chunk);
+                    read.map_ok(|()| chunk.filled().len())
+                })
+            });
+            match read.await {
+                Ok(0) => return End::Closed,
+                Ok(_) => {}
+                Err(error) => return error.into(),
+            }
+        }
     }
 
     async fn later(

@@ -30,6 +30,8 @@ pub(crate) enum Phase {
     Sending,
     /// Not reading, because the process holds too many request bytes.
     Paused,
+    /// Its request will never be answered: idle, and what it sends is thrown away.
+    Mute,
 }
 
 /// Why the watchman cut a connection.
@@ -95,7 +97,7 @@ impl Shared {
     /// Says what the connection does from now on.
     pub(crate) fn enter(&self, phase: Phase) {
         let patience = match phase {
-            Phase::Idle => self.gate.patience.idle_ms,
+            Phase::Idle | Phase::Mute => self.gate.patience.idle_ms,
             Phase::Receiving => Some(self.gate.patience.receive_ms),
             Phase::Sending => Some(self.gate.patience.send_ms),
             Phase::InService | Phase::Paused => None,
@@ -152,11 +154,6 @@ impl Shared {
 impl Holder for Shared {
     fn pigeonhole(&self) -> &Pigeonhole {
         &self.pigeonhole
-    }
-
-    fn superseded(&self) {
-        // Nothing is owed any more, so from now on it idles.
-        self.enter(Phase::Idle);
     }
 }
 
@@ -321,13 +318,12 @@ impl Gate {
         for entry in &self.present {
             let shared = entry.value();
             let (phase, until_ms) = shared.phase();
-            if phase == Phase::InService as u64 {
-                if look {
-                    Self::look(shared);
-                }
-                continue;
+            // Whoever reads notices by himself that the client has gone.
+            if phase != Phase::InService as u64 {
+                shared.seen_gone.store(0, Ordering::Relaxed);
+            } else if look {
+                Self::look(shared);
             }
-            shared.seen_gone.store(0, Ordering::Relaxed);
             if until_ms > now_ms {
                 continue;
             }
@@ -356,7 +352,8 @@ impl Gate {
         self.stopping.store(true, Ordering::SeqCst);
         for entry in &self.present {
             let (phase, _) = entry.value().phase();
-            if phase == Phase::Idle as u64 || phase == Phase::Receiving as u64 {
+            let owed = [Phase::InService, Phase::Sending, Phase::Paused];
+            if !owed.iter().any(|owed| phase == *owed as u64) {
                 entry.value().cut(Cut::Stopping);
             }
         }

@@ -16,6 +16,8 @@ pub(crate) enum Arrival {
     Reply(Reply),
     /// The shard let the request fall without an answer: the connection has to close.
     Lost,
+    /// Never: the member asked again elsewhere, and Kafka leaves the first connection open and mute.
+    Superseded,
     /// The connection was cut while it waited.
     Cut,
 }
@@ -86,8 +88,6 @@ impl Pigeonhole {
 pub(crate) trait Holder: Send + Sync {
     /// The pigeonhole.
     fn pigeonhole(&self) -> &Pigeonhole;
-    /// The request will never be answered; the connection stays open and mute.
-    fn superseded(&self);
 }
 
 impl std::fmt::Debug for dyn Holder {
@@ -131,7 +131,7 @@ impl ReplyTo {
     /// Leaves the connection open and mute: its member asked again elsewhere, and Kafka never answers the first.
     pub(crate) fn supersede(mut self) {
         match self.0.take() {
-            Some(Target::One(holder)) => holder.superseded(),
+            Some(one @ Target::One(_)) => one.put(Arrival::Superseded),
             Some(part) => part.put(Arrival::Lost),
             None => {}
         }
@@ -192,7 +192,7 @@ impl Gather {
                     *place = Some(reply);
                 }
             }
-            Arrival::Lost | Arrival::Cut => parts.lost = true,
+            Arrival::Lost | Arrival::Superseded | Arrival::Cut => parts.lost = true,
         }
         parts.missing = parts.missing.saturating_sub(1);
         if parts.missing == 0
@@ -234,7 +234,6 @@ mod tests {
         fn pigeonhole(&self) -> &Pigeonhole {
             &self.0
         }
-        fn superseded(&self) {}
     }
 
     fn beat() -> Reply {
@@ -253,11 +252,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dropped_duty_is_a_lost_reply_and_a_superseded_one_is_silence() {
+    async fn a_dropped_duty_is_a_lost_reply_and_a_superseded_one_says_so() {
         let held = Arc::new(Held::default());
         drop(ReplyTo::holder(held.clone()));
         assert!(matches!(held.0.arrival().await, Arrival::Lost));
         ReplyTo::holder(held.clone()).supersede();
+        assert!(matches!(held.0.arrival().await, Arrival::Superseded));
         held.0.cut();
         assert!(matches!(held.0.arrival().await, Arrival::Cut));
         ReplyTo::holder(held.clone()).send(beat());

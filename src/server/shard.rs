@@ -682,6 +682,10 @@ impl Shard {
         load.record(Duration::from_micros(took_us));
         self.collect();
         self.finish(now);
+        if !self.postponed.is_empty() {
+            // Topics that came while it was loaded: nobody may be answered without them.
+            self.timeout();
+        }
     }
 
     fn close(&mut self, why: &ledger::Error) {

@@ -295,6 +295,43 @@ fn a_client_that_leaves_while_its_request_is_parked_leaves_no_connection_behind(
     }
 }
 
+/// JoinGroup sent again on another connection: Kafka never answers the first one.
+#[test]
+fn a_superseded_join_leaves_its_connection_mute_until_the_client_goes() {
+    let server = memory(|_| {});
+    let mut first = Wire::to(&server);
+    let (mut second, leader) = parked_join(&server, &mut first, "g");
+    assert_eq!(
+        joined(first.ask(JOIN, 0, join("g", &leader, b"m"))).error,
+        0
+    );
+    let follower = joined(second.receive()).member;
+    let sync = Words::default().text("g").i32(2).text(&leader).i32(1);
+    assert_eq!(first.ask(SYNC, 0, sync.text(&leader).bytes(b"x")).i16(), 0);
+
+    // The leader starts a rebalance, which waits for the follower.
+    first.send(JOIN, 0, join("g", &leader, b"m"));
+    while second.heartbeat("g", 2, &follower) != 27 {}
+    let mut again = Wire::to(&server);
+    // Two in one write: the first is answered when the second has reached its shard.
+    let mut both = again.frame(API_VERSIONS, 0, Words::default());
+    both.extend(again.frame(JOIN, 0, join("g", &leader, b"m")));
+    again.socket.write_all(&both).unwrap();
+    assert_eq!(again.receive().correlation, 1);
+    let mut other = Wire::to(&server);
+    assert_eq!(
+        joined(second.ask(JOIN, 0, join("g", &follower, b"n"))).error,
+        0
+    );
+    assert_eq!(joined(again.receive()).generation, 3);
+    first.send(API_VERSIONS, 0, Words::default());
+    assert!(other.is_served() && first.has_nothing());
+    drop(first);
+    while server.observer().connections() != 3 {
+        assert!(other.is_served());
+    }
+}
+
 #[test]
 fn a_request_in_many_pieces_and_a_large_one_arrive_whole() {
     let server = memory(|_| {});

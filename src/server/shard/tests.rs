@@ -14,6 +14,7 @@ use crate::log::{Folder, FolderOptions, GroupLog, LogOptions, Recovery};
 
 struct Desk {
     mailbox: Mailbox,
+    loading: Option<(oneshot::Sender<Loaded>, Box<Coordinator>, Ledger)>,
     readiness: Arc<Readiness>,
     shard: Option<Shard>,
     _log: GroupLog,
@@ -55,12 +56,11 @@ impl Desk {
         let (mailbox, mail) = Mailbox::new();
         let (loaded, receiver) = oneshot::channel();
         let coordinator = Box::new(Coordinator::new(config, topics, 1));
-        loaded
-            .send(Ok((coordinator, Ledger::new(0, log.shard([0])))))
-            .unwrap();
+        let loading = Some((loaded, coordinator, Ledger::new(0, log.shard([0]))));
         let shard = Some(Shard::new(setup, mail, receiver));
         Self {
             mailbox,
+            loading,
             readiness,
             shard,
             _log: log,
@@ -70,7 +70,18 @@ impl Desk {
 
     /// From here on letters are read.
     fn open(&mut self) {
+        self.load();
+        self.begin();
+    }
+
+    /// From here on letters are read, but nothing is loaded.
+    fn begin(&mut self) {
         tokio::spawn(self.shard.take().unwrap().run());
+    }
+
+    fn load(&mut self) {
+        let (loaded, coordinator, ledger) = self.loading.take().unwrap();
+        loaded.send(Ok((coordinator, ledger))).unwrap();
     }
 
     fn post(&self, request: Request) -> Arc<Gather> {
@@ -109,6 +120,10 @@ async fn answer(gather: &Gather) -> Reply {
 }
 
 fn commit(offset: i64) -> Request {
+    commit_to("t", offset)
+}
+
+fn commit_to(topic: &str, offset: i64) -> Request {
     let partition = CommitPartition {
         index: 0,
         offset,
@@ -116,7 +131,7 @@ fn commit(offset: i64) -> Request {
         metadata: "".into(),
     };
     let topic = CommitTopic {
-        topic: TopicRef::Name("t".into()),
+        topic: TopicRef::Name(topic.into()),
         partitions: vec![partition],
     };
     Request::OffsetCommit(OffsetCommit {
@@ -237,5 +252,32 @@ async fn a_stopped_shard_answers_the_parked_and_takes_nothing_more() {
     if let Some(mut replies) = late.all().await {
         let error = commit_error(&replies.pop().unwrap());
         assert_eq!(error, ErrorCode::CoordinatorNotAvailable);
+    }
+}
+
+#[tokio::test]
+async fn topics_that_came_while_it_was_loaded_are_known_to_the_first_request() {
+    let mut desk = Desk::new();
+    desk.begin();
+    let mut topics = Topics::default();
+    let id = TopicId([2; 16]);
+    topics.insert("new".into(), Topic { id, partitions: 1 });
+    let change = TopicsChange {
+        topics: Arc::new(topics),
+        created: vec!["new".into()],
+        ..TopicsChange::default()
+    };
+    desk.mailbox.send(Letter::Topics(Arc::new(change)));
+    let loading = commit_error(&desk.ask(commit_to("new", 1)).await);
+    assert_eq!(loading, ErrorCode::CoordinatorLoadInProgress);
+    desk.load();
+    loop {
+        match commit_error(&desk.ask(commit_to("new", 1)).await) {
+            ErrorCode::CoordinatorLoadInProgress => tokio::task::yield_now().await,
+            error => {
+                assert_eq!(error, ErrorCode::None);
+                return;
+            }
+        }
     }
 }
