@@ -18,7 +18,7 @@ use kafka_protocol::messages::{
 
 use super::fetch::check_epoch;
 use super::partition::Partition;
-use super::records::{self, Stamp};
+use super::records::{self, Budget, Stamp};
 use super::{Broker, LEADER_EPOCH};
 
 /// Kafka's special timestamps.
@@ -185,12 +185,13 @@ fn newest(partition: &Partition) -> Result<Option<Stamp>, ResponseError> {
 fn first_from(partition: &Partition, timestamp: i64) -> Result<Option<Stamp>, ResponseError> {
     let start = partition.bounds().log_start;
     let mut after = None;
+    let mut budget = Budget::default();
     while let Some((header, batch)) = partition
         .batch_at_time(timestamp, after)
         .map_err(unreadable)?
     {
         let wanted = |stamp: Stamp| stamp.timestamp >= timestamp && stamp.offset >= start;
-        match records::find(&header, &batch, wanted) {
+        match records::find(&header, &batch, &mut budget, wanted) {
             Ok(Some(stamp)) => return Ok(Some(stamp)),
             // The batch promised a timestamp it does not have, or has it before the start only.
             Ok(None) => after = Some(header.last_offset().saturating_add(1)),

@@ -5,8 +5,10 @@ use std::io::{self, Read};
 
 use super::batch::{HEADER_BYTES, Header};
 
-/// What one batch may grow to when it is opened. Kafka's clients build batches of at most a few MiB.
+/// What may be opened for one question. Kafka's clients build batches of at most a few MiB.
 const OPENED_BYTES_MAX: usize = 256 << 20;
+/// What opening a batch counts for, beside its records.
+const OPENING_BYTES: usize = 256 << 10;
 /// The longest block of a framed snappy stream; the Java library writes 32 KiB.
 const SNAPPY_BLOCK_BYTES_MAX: usize = 64 << 20;
 const XERIAL_MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
@@ -21,8 +23,8 @@ pub(super) enum Unreadable {
     #[error("codec {0} is unknown")]
     UnknownCodec(i16),
     /// The batch grows beyond the bound.
-    #[error("the batch holds more than {0} bytes")]
-    TooLarge(usize),
+    #[error("more than {OPENED_BYTES_MAX} bytes would have to be opened")]
+    TooLarge,
     /// A record is not what it should be.
     #[error("record {0} of the batch is malformed")]
     Record(i32),
@@ -35,6 +37,17 @@ pub(super) struct Stamp {
     pub(super) timestamp: i64,
 }
 
+/// How much may still be opened for one question. Batches that promise a timestamp they do not have cost their producer
+/// nothing and would be opened one after the other.
+#[derive(Debug)]
+pub(super) struct Budget(usize);
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self(OPENED_BYTES_MAX)
+    }
+}
+
 /// The first record of the batch that satisfies `wanted`.
 ///
 /// # Errors
@@ -42,26 +55,19 @@ pub(super) struct Stamp {
 pub(super) fn find(
     header: &Header,
     batch: &[u8],
-    wanted: impl Fn(Stamp) -> bool,
-) -> Result<Option<Stamp>, Unreadable> {
-    find_within(OPENED_BYTES_MAX, header, batch, wanted)
-}
-
-fn find_within(
-    bytes_max: usize,
-    header: &Header,
-    batch: &[u8],
+    budget: &mut Budget,
     wanted: impl Fn(Stamp) -> bool,
 ) -> Result<Option<Stamp>, Unreadable> {
     let body = batch.get(HEADER_BYTES..).unwrap_or_default();
+    budget.0 = budget.0.saturating_sub(OPENING_BYTES);
     let mut reader = open(header.codec(), body)?;
     let mut opened = Counted {
         inner: &mut *reader,
-        left: bytes_max,
+        left: &mut budget.0,
     };
     for index in 0..header.count {
         let stamp = opened.record(header).map_err(|error| match error.kind() {
-            io::ErrorKind::QuotaExceeded => Unreadable::TooLarge(bytes_max),
+            io::ErrorKind::QuotaExceeded => Unreadable::TooLarge,
             io::ErrorKind::InvalidData if header.codec() == 0 => Unreadable::Record(index),
             io::ErrorKind::UnexpectedEof => Unreadable::Record(index),
             _ => Unreadable::Codec(error),
@@ -88,15 +94,16 @@ fn open<'a>(codec: i16, body: &'a [u8]) -> Result<Box<dyn Read + 'a>, Unreadable
 /// Reads records and counts what they take.
 struct Counted<'a> {
     inner: &'a mut dyn Read,
-    left: usize,
+    left: &'a mut usize,
 }
 
 impl Counted<'_> {
     fn exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
-        self.left = self
+        let left = self
             .left
             .checked_sub(buffer.len())
             .ok_or(io::ErrorKind::QuotaExceeded)?;
+        *self.left = left;
         self.inner.read_exact(buffer)
     }
 
@@ -240,7 +247,8 @@ mod tests {
     }
 
     fn first_from(batch: &[u8], timestamp: i64) -> Result<Option<Stamp>, Unreadable> {
-        find(&Header::read(batch).unwrap(), batch, |stamp| {
+        let header = Header::read(batch).unwrap();
+        find(&header, batch, &mut Budget::default(), |stamp| {
             stamp.timestamp >= timestamp
         })
     }
@@ -307,8 +315,8 @@ mod tests {
         };
         let gzip_bomb = packed(1, |bytes| gzip(&bomb(bytes)));
         let header = Header::read(&gzip_bomb).unwrap();
-        let opened = find_within(1 << 20, &header, &gzip_bomb, |_| false);
-        assert!(matches!(opened, Err(Unreadable::TooLarge(_))));
+        let opened = find(&header, &gzip_bomb, &mut Budget(1 << 20), |_| false);
+        assert!(matches!(opened, Err(Unreadable::TooLarge)));
         // A snappy block that claims 4 GiB.
         let lie = packed(2, |_| vec![0xff, 0xff, 0xff, 0xff, 0x0f, 0]);
         assert!(first_from(&lie, 0).is_err());

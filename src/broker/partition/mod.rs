@@ -609,25 +609,27 @@ impl Partition {
     pub(super) fn max_timestamp(&self) -> io::Result<i64> {
         let (start, segments) = {
             let state = self.state();
-            (
-                state.log_start,
-                state
-                    .segments
-                    .iter()
-                    .map(|s| (s.base, s.end, s.bytes, s.max_timestamp))
-                    .collect::<Vec<_>>(),
-            )
+            let kept = state
+                .segments
+                .iter()
+                .filter(|segment| segment.end > state.log_start);
+            let place = |s: &Segment| {
+                (
+                    s.base,
+                    s.bytes,
+                    s.max_timestamp,
+                    s.place_of(state.log_start),
+                )
+            };
+            (state.log_start, kept.map(place).collect::<Vec<_>>())
         };
         let mut max = -1;
-        for (base, end, bytes, max_timestamp) in segments {
-            if end <= start {
-                continue;
-            }
+        for (base, bytes, max_timestamp, at) in segments {
             if base >= start {
                 max = max.max(max_timestamp);
                 continue;
             }
-            let mut walk = Walk::new(self.file(base)?, 0, bytes, false);
+            let mut walk = Walk::new(self.file(base)?, at.unwrap_or(0), bytes, false);
             while let Some(header) = walk.next()? {
                 if header.last_offset() >= start {
                     max = max.max(header.max_timestamp);

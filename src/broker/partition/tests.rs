@@ -469,3 +469,28 @@ fn many_partitions_keep_few_files_open() {
     assert!(files.open_count() <= 10);
     assert_eq!(read(&partitions[0], 0, 1000, true).len(), 3);
 }
+
+#[test]
+fn a_sync_is_due_by_count_or_by_the_age_of_the_oldest_record() {
+    let world = World::new(&[("flush.ms", "100")]);
+    let partition = world.open();
+    assert!(!partition.flush_is_due(&world.config, NOW_MS + 1000));
+    world.append(&partition, &Batch::of(&[1, 2], 1)).unwrap();
+    assert!(!partition.flush_is_due(&world.config, NOW_MS + 99));
+    assert!(partition.flush_is_due(&world.config, NOW_MS + 100));
+    assert!(partition.flush());
+    assert!(!partition.flush_is_due(&world.config, NOW_MS + 1000));
+    let counted = World::new(&[("flush.messages", "3")]);
+    let partition = counted.open();
+    let bytes = Batch::of(&[1, 2], 1).bytes();
+    let header = Header::read(&bytes).unwrap();
+    let due = || {
+        let appended = partition
+            .append(&header, &bytes, &counted.config, NOW_MS)
+            .unwrap();
+        let due = appended.chores.flush;
+        partition.work(appended.chores);
+        due
+    };
+    assert_eq!([due(), due(), due(), due()], [false, true, false, true]);
+}

@@ -499,3 +499,22 @@ fn offsets_are_found_by_time_to_the_record() {
         );
     });
 }
+
+#[test]
+fn a_batch_that_promises_a_time_it_does_not_have_is_passed_over() {
+    run(async {
+        let world = memory();
+        world.create("t", 1, &[]).await;
+        let promising = changed(35, &(NOW_MS + 100).to_be_bytes());
+        assert_eq!(world.produce("t", 0, promising.clone()).await.error_code, 0);
+        assert_eq!(world.offset("t", NOW_MS + 1, 1).await, (0, -1, -1));
+        world.fill("t", 0, &[NOW_MS + 50]).await;
+        assert_eq!(world.offset("t", NOW_MS + 1, 1).await, (0, NOW_MS + 50, 1));
+        // One question opens only so many of them.
+        for _ in 0..1100 {
+            world.produce("t", 0, promising.clone()).await;
+        }
+        assert_eq!(world.offset("t", NOW_MS + 60, 1).await.0, 2);
+        assert_eq!(world.offset("t", NOW_MS, 1).await, (0, NOW_MS, 0));
+    });
+}
