@@ -65,6 +65,8 @@ pub(super) struct Live {
     sessions: HashMap<MemberId, Session>,
     /// A subscribed topic has changed since the metadata hash was computed.
     stale: bool,
+    /// No target is computed before, unless there is other news: a static member has left and may be back at once.
+    hold_until: Millis,
 }
 
 /// The soft state of a member.
@@ -219,6 +221,9 @@ impl Coordinator {
         cause: Cause,
         actions: &mut Actions,
     ) {
+        let group = self.state.consumer(group_id);
+        let is_static = |id: &MemberId| group.is_some_and(|g| g.is_static(id));
+        let static_left = cause == Cause::MemberLeft && member_ids.iter().any(is_static);
         for member_id in member_ids {
             self.drop_member(group_id, member_id, actions);
         }
@@ -235,6 +240,13 @@ impl Coordinator {
         {
             self.settle_empty(group_id, actions);
         } else {
+            if static_left {
+                // Some clients say so on every restart (platformatic-kafka 1.35). As late as Kafka, which waits for the
+                // next heartbeat of anybody, is early enough.
+                let interval_ms = self.heartbeat_interval_ms(group_id);
+                let live = self.consumer.entry(group_id.clone()).or_default();
+                live.hold_until = now.plus(interval_ms.into());
+            }
             self.arm_assign(now, group_id);
         }
     }

@@ -46,7 +46,9 @@ impl Coordinator {
             },
             actions,
         );
-        self.set_stale(group_id, false);
+        if let Some(live) = self.consumer.get_mut(&**group_id) {
+            (live.stale, live.hold_until) = (false, Millis::default());
+        }
         self.stats.began(cause);
         if !matches!(
             cause,
@@ -109,10 +111,13 @@ impl Coordinator {
 
     /// From when on the group may have a new target.
     pub(super) fn assign_due(&self, group_id: &str, group: &ConsumerGroup) -> Millis {
-        match group.assignment_timestamp() {
+        let due = match group.assignment_timestamp() {
             Millis(0) => Millis(0),
             since => since.plus(self.assignment_interval_ms(group_id)),
-        }
+        };
+        self.consumer
+            .get(group_id)
+            .map_or(due, |live| due.max(live.hold_until))
     }
 
     /// Computes the target if one is owed and the interval has passed; otherwise a timer will.

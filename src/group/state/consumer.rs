@@ -172,6 +172,12 @@ impl ConsumerGroup {
         self.classic_count
     }
 
+    /// Whether the member holds an instance id.
+    pub(in crate::group) fn is_static(&self, member_id: &str) -> bool {
+        self.member(member_id)
+            .is_some_and(|member| member.told().instance_id.is_some())
+    }
+
     /// Who holds the instance id.
     pub(in crate::group) fn static_member(&self, instance_id: &str) -> Option<&MemberId> {
         self.statics.get(instance_id)

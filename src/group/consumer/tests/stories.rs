@@ -316,6 +316,53 @@ fn a_static_member_comes_back_to_what_it_had() {
 }
 
 #[test]
+fn a_static_member_that_left_for_good_may_yet_come_back_to_what_it_had() {
+    let mut world = World::new(config(), &[("t", 4)]);
+    let with = |instance: &str, request: ConsumerHeartbeat| ConsumerHeartbeat {
+        instance_id: Some(instance.into()),
+        ..request
+    };
+    world.beat(with("i", joining("a", &["t"])));
+    world.advance(2_000);
+    world.beat(with("j", joining("b", &["t"])));
+    let a = world.beat(with("i", beating("a", 2)));
+    let kept = ConsumerHeartbeat {
+        topic_partitions: a.assignment.clone(),
+        ..beating("a", 2)
+    };
+    world.beat(with("i", kept));
+    let b = world.beat(with("j", beating("b", 3)));
+    world.advance(10_000);
+    world.beat(with("i", beating("a", -1)));
+    world.advance(4_000);
+    assert_eq!(
+        world.beat(with("j", beating("b", 3))).assignment,
+        None,
+        "B goes on undisturbed"
+    );
+    let again = world.beat(with("i", joining("a2", &["t"])));
+    assert_eq!(again.assignment, a.assignment);
+    let described = world.describe();
+    let of_b = described
+        .members
+        .iter()
+        .find(|m| &*m.member_id == "b")
+        .unwrap();
+    assert_eq!(
+        of_b.target_assignment[0].partitions,
+        b.assignment.unwrap()[0].1
+    );
+
+    world.beat(with("i", beating("a2", -1)));
+    world.advance(5_000);
+    let described = world.describe();
+    assert_eq!(
+        described.assignment_epoch, described.group_epoch,
+        "it did not come back"
+    );
+}
+
+#[test]
 fn a_member_cannot_take_another_instance_id() {
     let mut world = one_member();
     let other = ConsumerHeartbeat {
