@@ -13,10 +13,13 @@
 //! | [`broker`] | The data plane of a cluster of one: topics, Produce, Fetch, ListOffsets, configs. Batches stay opaque. |
 //! | [`server`] | The hall: connections at the gate, routing, a desk (shard) for each coordinator, metrics. |
 //! | [`config`] | Every setting once, under Kafka's name. |
+//! | [`admin`] | The noticeboard: health, readiness and metrics over HTTP. |
+//! | [`cli`] | The bell: the `convoke` command. |
 //! | [`client`] | A small Kafka client, for tests and tools. |
+//! | [`sim`] | The core under a glass dome: clients, disk, crashes and time, all from one seed. |
 //!
-//! `admin` (health and metrics over HTTP) and `cli` stand on top. Arrows between rooms go one way, from the hall down to
-//! the core; `tests/it/layers.rs` holds them. The core and `wire` build without the feature `server`, hence without tokio.
+//! Arrows between rooms go one way, from the bell by way of the hall down to the core; `tests/it/layers.rs` holds them.
+//! [`group`], [`wire`] and [`sim`] build without the feature `server`, hence without tokio.
 //!
 //! # The life of a request
 //!
