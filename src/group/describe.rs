@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::classic::{Group, Phase};
-use super::consumer::Refusal;
+use super::consumer::{Refusal, no_consumer_group};
 use super::reconcile::without_epochs;
 use super::request::{
     ConsumerDescribeReply, ConsumerDescribedMember, Describe, DescribeReply, DescribedMember,
@@ -117,10 +117,10 @@ impl Coordinator {
         if group_id.is_empty() {
             return Err((ErrorCode::InvalidGroupId, String::new()));
         }
-        let group = self.state.consumer(group_id).ok_or_else(|| {
-            let message = format!("Group {group_id} is not a consumer group.");
-            (ErrorCode::GroupIdNotFound, message)
-        })?;
+        let group = self
+            .state
+            .consumer(group_id)
+            .ok_or_else(|| no_consumer_group(group_id, self.exists(group_id)))?;
         let members = group.members().map(|(member_id, member)| {
             let (told, current) = (member.told(), member.current());
             // What it may still hold: the assigned ones and those it has not confirmed to have given back.

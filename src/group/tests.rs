@@ -519,3 +519,21 @@ fn a_static_member_that_joins_again_while_the_group_gathers_is_kept_by_its_parke
     let reply = joined(world.answer(again).expect("the others are out"));
     assert_eq!((reply.error, reply.generation), (ErrorCode::None, 3));
 }
+
+#[test]
+fn a_group_that_is_not_there_is_not_found_in_words_too() {
+    let mut world = World::new(no_delay());
+    assert_eq!(commit_error(world.ask(commit("", -1, 9))), ErrorCode::None);
+    for (group_id, words) in [
+        ("g", "Group g is not a consumer group."),
+        ("h", "Group h not found."),
+    ] {
+        let group_id = group_id.into();
+        let Reply::ConsumerDescribe(reply) = world.ask(Request::ConsumerDescribe { group_id })
+        else {
+            panic!("its reply")
+        };
+        assert_eq!(reply.error, ErrorCode::GroupIdNotFound);
+        assert_eq!(reply.message.as_deref(), Some(words));
+    }
+}

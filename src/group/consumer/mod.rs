@@ -121,7 +121,7 @@ impl Coordinator {
         let takeover = match self.state.consumer(&group_id) {
             Some(_) => Takeover::None,
             None if joins => self.plan_takeover(&request)?,
-            None => return Err(no_consumer_group(&group_id)),
+            None => return Err(no_consumer_group(&group_id, self.exists(&group_id))),
         };
         if request.member_id.is_empty() {
             request.member_id = self.ids.consumer();
@@ -170,7 +170,7 @@ impl Coordinator {
     ) -> Result<ConsumerHeartbeatReply, Refusal> {
         let group_id = &request.group_id;
         if self.state.consumer(group_id).is_none() {
-            return Err(no_consumer_group(group_id));
+            return Err(no_consumer_group(group_id, self.exists(group_id)));
         }
         let member_id = self.find_sender(request)?.member_id().clone();
         if request.member_epoch == LEAVE_FOR_A_WHILE {
@@ -546,9 +546,12 @@ pub(super) fn stale(member: &ConsumerMember) -> ErrorCode {
     }
 }
 
-fn no_consumer_group(group_id: &str) -> Refusal {
-    (
-        ErrorCode::GroupIdNotFound,
-        format!("Group {group_id} is not a consumer group."),
-    )
+/// Refuses what only a consumer group can answer. The stock tools show the message as it is.
+pub(super) fn no_consumer_group(group_id: &str, exists: bool) -> Refusal {
+    let message = if exists {
+        format!("Group {group_id} is not a consumer group.")
+    } else {
+        format!("Group {group_id} not found.")
+    };
+    (ErrorCode::GroupIdNotFound, message)
 }
