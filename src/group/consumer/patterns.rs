@@ -150,6 +150,23 @@ impl Coordinator {
         }
     }
 
+    /// Whether a member that came over to this pattern still is to have topics that only its former one matched: nobody
+    /// would own them until the next rise of the epoch.
+    fn strands(&self, group_id: &GroupId, pattern: &Arc<str>) -> bool {
+        let Some(group) = self.state.consumer(group_id) else {
+            return false;
+        };
+        group.members().any(|(_, member)| {
+            let told = member.told();
+            let unwanted = |topic| {
+                let name = self.topics.name_of(topic);
+                name.is_some_and(|name| !group.member_subscribes(told, name))
+            };
+            told.subscribed_topic_regex.as_ref() == Some(pattern)
+                && member.target().iter().any(|(topic, _)| unwanted(*topic))
+        })
+    }
+
     /// Records what the group's patterns match now; if that has changed, the group epoch rises.
     pub(in crate::group) fn resolve_due(
         &mut self,
@@ -168,7 +185,7 @@ impl Coordinator {
             if before.is_some_and(|before| before.topics == topics) {
                 continue;
             }
-            changed |= !topics.is_empty() || before.is_some();
+            changed |= !topics.is_empty() || before.is_some() || self.strands(group_id, pattern);
             let value = RegexValue {
                 topics,
                 version: self.topics_version,

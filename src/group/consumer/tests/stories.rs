@@ -503,6 +503,39 @@ fn a_pattern_is_resolved_again_after_a_restart() {
 }
 
 #[test]
+fn what_a_member_lets_go_of_for_a_pattern_without_matches_goes_to_others() {
+    let mut world = World::new(config(), &[("t", 2)]);
+    let with_pattern = |text: &str, request: ConsumerHeartbeat| ConsumerHeartbeat {
+        subscribed_topic_regex: Some(text.into()),
+        ..request
+    };
+    let epoch_of = |world: &mut World, member_id: &str| {
+        let described = world.describe();
+        let members = described.members.iter();
+        let mut of_it = members.filter(|member| &*member.member_id == member_id);
+        of_it.next().unwrap().member_epoch
+    };
+    for member_id in ["a", "b"] {
+        world.beat(with_pattern("t.*", joining(member_id, &[])));
+    }
+    world.advance(2_000);
+    for member_id in ["a", "b"] {
+        let reply = world.beat(beating(member_id, 1));
+        assert_eq!(count(&reply.assignment), Some(1));
+    }
+    let epoch = epoch_of(&mut world, "b");
+    world.beat(with_pattern("z.*", beating("b", epoch)));
+    let gave_back = ConsumerHeartbeat {
+        topic_partitions: Some(Vec::new()),
+        ..beating("b", epoch)
+    };
+    world.beat(gave_back);
+    world.advance(2_000);
+    let epoch = epoch_of(&mut world, "a");
+    assert_eq!(count(&world.beat(beating("a", epoch)).assignment), Some(2));
+}
+
+#[test]
 fn a_restart_goes_on_in_the_middle_of_a_revocation() {
     let mut world = one_member();
     world.advance(2_000);
