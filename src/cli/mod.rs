@@ -3,6 +3,7 @@
 
 mod logging;
 mod serve;
+mod simulate;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -34,6 +35,11 @@ enum Command {
     /// Values given by --config or --set are printed as they are; keys at their default are
     /// commented out.
     Config(Sources),
+    /// Hold the coordinator to its rules in simulated worlds: same seed, same world.
+    ///
+    /// A world has its own clock, network, disk and clients, and everything that can go wrong does. A seed that
+    /// fails prints the command that repeats it.
+    Simulate(simulate::Simulate),
 }
 
 /// Where values come from. A flag of its own overrides --set, and --set overrides the file.
@@ -94,6 +100,8 @@ enum Error {
     Failed { reason: String },
     #[error("stopped at once by a second signal")]
     SecondSignal,
+    #[error("{failed} of {seeds} worlds fail")]
+    Simulated { failed: u64, seeds: u64 },
     #[error("cannot run: {0}")]
     System(#[from] std::io::Error),
 }
@@ -117,6 +125,7 @@ pub fn run() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => serve_command(&args),
         Command::Config(sources) => config_command(&sources),
+        Command::Simulate(args) => args.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
