@@ -212,11 +212,6 @@ impl Net {
         self.now <= self.connections[conn].client_hears_until
     }
 
-    /// Whether the server still serves the connection.
-    pub(super) fn is_served(&self, conn: ConnId) -> bool {
-        self.connections[conn].served
-    }
-
     /// The connection breaks; what is under way may still arrive, or not. The client learns of it soon, or only when it
     /// loses patience.
     pub(super) fn cut(&mut self, conn: ConnId) {

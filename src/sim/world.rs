@@ -6,15 +6,15 @@ use std::sync::Arc;
 use super::Options;
 use super::check::Check;
 use super::client::{
-    Abandoner, Admin, Asked, Committer, Confused, Consumer, Gossip, Habits, Hands, Outstanding,
-    Role, TopicAsk,
+    Abandoner, Admin, Asked, Committer, Confused, Consumer, Gossip, Habits, Hands, IdPartition,
+    Modern, ModernHabits, Outstanding, Role, TopicAsk, wanted,
 };
 use super::net::{ConnId, Event, Net, Weather};
 use super::rng::Rng;
 use super::server::Server;
 use super::trace::Trace;
-use crate::group::GroupConfig;
 use crate::group::types::{GroupId, Topic, TopicId, TopicName, Topics, TopicsChange};
+use crate::group::{Bounded, GroupConfig};
 
 /// When a world begins, in Unix milliseconds.
 const BEGINNING: i64 = 1_700_000_000_000;
@@ -77,6 +77,11 @@ impl World {
             max_size: *rng.pick(&[usize::MAX, usize::MAX, usize::MAX, 3]),
             offsets_retention_ms: *rng.pick(&[5_000, 60_000, 3_600_000]),
             offsets_retention_check_interval_ms: *rng.pick(&[1_000, 10_000, 60_000]),
+            consumer_session_timeout_ms: bounded(8_000),
+            consumer_heartbeat_interval_ms: bounded(2_000),
+            consumer_assignment_interval_ms: bounded(*rng.pick(&[0, 1_000, 5_000])),
+            consumer_max_size: *rng.pick(&[usize::MAX, usize::MAX, usize::MAX, 3]),
+            heartbeat_hint: rng.chance(500),
             ..GroupConfig::default()
         };
         let mut topics = Topics::default();
@@ -111,7 +116,7 @@ impl World {
             clock_jump: *rng.pick(&[0, 300]),
             interval_ms: *rng.pick(&[500, 3_000, 10_000]),
         };
-        let clients = Self::people(options, rng, &names);
+        let (clients, mixed) = Self::people(options, rng, &names);
         let snapshot_frames = *rng.pick(&[3, 10, 100]);
         let server_seed = rng.next();
         let seed = rng.next();
@@ -125,7 +130,7 @@ impl World {
                 snapshot_frames,
                 BEGINNING,
             ),
-            check: Check::new(config, topics.clone()),
+            check: Check::new(config, topics.clone(), mixed),
             clients,
             topics,
             changes: Vec::new(),
@@ -140,8 +145,13 @@ impl World {
         }
     }
 
-    fn people(options: &Options, rng: &mut Rng, topics: &[TopicName]) -> Vec<Client> {
+    fn people(
+        options: &Options,
+        rng: &mut Rng,
+        topics: &[TopicName],
+    ) -> (Vec<Client>, BTreeSet<GroupId>) {
         let mut roles = Vec::new();
+        let mut mixed = BTreeSet::new();
         let group_count = 1 + rng.index(2);
         let mut groups: Vec<GroupId> = Vec::new();
         for n in 0..group_count {
@@ -160,6 +170,11 @@ impl World {
             };
             let static_per_mille = *rng.pick(&[0, 0, 500, 1000]);
             let uniform = rng.chance(600);
+            // Of a thousand consumers of the group, so many speak the consumer protocol.
+            let modern_per_mille = *rng.pick(&[0, 0, 1000, 1000, 500]);
+            if modern_per_mille == 500 {
+                mixed.insert(group_id.clone());
+            }
             let consumers = options.consumers.unwrap_or_else(|| 1 + rng.below(4));
             for m in 0..consumers {
                 let is_static = rng.chance(static_per_mille);
@@ -167,6 +182,21 @@ impl World {
                 if !uniform {
                     rng.shuffle(&mut wanted);
                     wanted.truncate(1 + rng.index(topics.len()));
+                }
+                if rng.chance(modern_per_mille) {
+                    let habits = ModernHabits {
+                        group_id: group_id.clone(),
+                        instance_id: is_static.then(|| format!("i{m}").into()),
+                        topics: wanted,
+                        regex: *rng.pick(&[None, None, Some("t.*"), Some("t[01]")]),
+                        assignor: *rng.pick(&[None, None, Some("range"), Some("uniform")]),
+                        rebalance_timeout_ms: *rng.pick(&[3_000, 10_000]),
+                        revocation_ms_max: *rng.pick(&[1, 500, 6_000]),
+                        mishaps_per_mille,
+                    };
+                    let name = format!("g{n}m{m}");
+                    roles.push(Role::Modern(Box::new(Modern::new(&name, habits))));
+                    continue;
                 }
                 let mut protocols = protocols.to_vec();
                 if protocols.len() == 2 && rng.chance(500) {
@@ -192,7 +222,7 @@ impl World {
                     habits,
                 ))));
             }
-            if options.faults && rng.chance(300) {
+            if options.faults && modern_per_mille == 0 && rng.chance(300) {
                 let name = format!("g{n}abandoner");
                 roles.push(Role::Abandoner(Abandoner::new(
                     &name,
@@ -223,7 +253,7 @@ impl World {
             outstanding: Vec::new(),
             wake_at: i64::MAX,
         };
-        roles.into_iter().map(client).collect()
+        (roles.into_iter().map(client).collect(), mixed)
     }
 
     pub(super) fn step_count(&self) -> u64 {
@@ -559,50 +589,56 @@ impl World {
 
     /// No partition is in two members' hands.
     fn check_hands(&self, client: usize) -> Result<(), String> {
-        let Role::Consumer(consumer) = &self.clients[client].role else {
-            return Ok(());
+        let group_id = match &self.clients[client].role {
+            Role::Consumer(consumer) => consumer.group_id().clone(),
+            Role::Modern(consumer) => consumer.group_id().clone(),
+            _ => return Ok(()),
         };
-        let group_id = consumer.group_id().clone();
-        let mut held: BTreeMap<(TopicName, i32), usize> = BTreeMap::new();
-        for (index, other) in self.consumers(&group_id) {
-            let Some(generation) = self.check.standing(&group_id, other.member_id()) else {
-                continue;
-            };
-            // An eager member has nothing while it joins; a cooperative one goes on with what it has. A static one may
-            // have slept through generations in which it was kept; what it believes until it syncs is nobody's fault.
-            let counts = if other.is_static() {
-                other.generation() == generation && other.is_stable()
-            } else {
-                other.generation() == generation || other.is_cooperative()
-            };
-            if !counts {
-                continue;
-            }
-            for partition in other.owned() {
-                if let Some(holder) = held.insert(partition.clone(), index) {
-                    return Err(format!(
-                        "group {group_id}: {}-{} is in the hands of clients {holder} and {index}",
-                        partition.0, partition.1
-                    ));
-                }
+        let mut held: BTreeMap<IdPartition, usize> = BTreeMap::new();
+        for (index, partition) in self.hands(&group_id) {
+            if let Some(holder) = held.insert(partition, index) {
+                return Err(format!(
+                    "group {group_id}: {partition:?} is in the hands of clients {holder} and {index}"
+                ));
             }
         }
         Ok(())
     }
 
-    fn consumers<'a>(
-        &'a self,
-        group_id: &'a str,
-    ) -> impl Iterator<Item = (usize, &'a Consumer)> + 'a {
-        self.clients
-            .iter()
-            .enumerate()
-            .filter_map(move |(index, client)| match &client.role {
-                Role::Consumer(consumer) if **consumer.group_id() == *group_id => {
-                    Some((index, &**consumer))
+    /// Who holds what, of those whom the group knows as members.
+    fn hands(&self, group_id: &GroupId) -> Vec<(usize, IdPartition)> {
+        let mut held = Vec::new();
+        for (index, client) in self.clients.iter().enumerate() {
+            match &client.role {
+                Role::Consumer(consumer) if consumer.group_id() == group_id => {
+                    let standing = self.check.standing(group_id, consumer.member_id());
+                    // An eager member has nothing while it joins; a cooperative one goes on with what it has. A static
+                    // one may have slept through generations in which it was kept; what it believes until it syncs is
+                    // nobody's fault. Nor is it if a consumer group takes a classic member in again that it had
+                    // given up, as Kafka does.
+                    let current = standing == Some(consumer.generation());
+                    let counts = if consumer.is_static() || self.check.is_mixed(group_id) {
+                        current && consumer.is_stable()
+                    } else {
+                        current || standing.is_some() && consumer.is_cooperative()
+                    };
+                    if counts {
+                        held.extend(consumer.owned().map(|partition| (index, partition)));
+                    }
                 }
-                _ => None,
-            })
+                Role::Modern(consumer) if consumer.group_id() == group_id => {
+                    if self
+                        .check
+                        .standing(group_id, consumer.member_id())
+                        .is_some()
+                    {
+                        held.extend(consumer.owned().iter().map(|partition| (index, *partition)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        held
     }
 
     /// The faults end; everything must become well.
@@ -644,40 +680,14 @@ impl World {
         if !self.server.is_up() {
             return Some("the server is down".to_owned());
         }
-        let groups: BTreeSet<GroupId> = self
-            .clients
-            .iter()
-            .filter_map(|client| match &client.role {
-                Role::Consumer(consumer) => Some(consumer.group_id().clone()),
-                _ => None,
-            })
-            .collect();
-        for group_id in groups {
-            let mut owned = BTreeSet::new();
-            let mut wanted = BTreeSet::new();
-            let mut count = 0;
-            for (index, consumer) in self.consumers(&group_id) {
-                if consumer.gave_up() {
-                    continue;
-                }
-                count += 1;
-                let standing = self.check.standing(&group_id, consumer.member_id());
-                if !consumer.is_stable() || standing != Some(consumer.generation()) {
-                    return Some(format!("client {index} of {group_id} is no stable member"));
-                }
-                owned.extend(consumer.owned().iter().cloned());
-                for topic in consumer.topics() {
-                    let partitions = self.topics.get(topic).map_or(0, |topic| topic.partitions);
-                    wanted.extend((0..partitions).map(|index| (topic.clone(), index)));
-                }
-            }
-            if !self.check.is_settled(&group_id) || self.check.member_count(&group_id) != count {
-                return Some(format!("group {group_id} is not settled"));
-            }
-            if count > 0
-                && let Some((topic, index)) = wanted.difference(&owned).next()
-            {
-                return Some(format!("nobody in {group_id} owns {topic}-{index}"));
+        let group_ids = self.clients.iter().filter_map(|client| match &client.role {
+            Role::Consumer(consumer) => Some(consumer.group_id()),
+            Role::Modern(consumer) => Some(consumer.group_id()),
+            _ => None,
+        });
+        for group_id in group_ids.collect::<BTreeSet<_>>() {
+            if let Some(trouble) = self.unwell_group(group_id) {
+                return Some(trouble);
             }
         }
         let parked = self.server.parked_count();
@@ -685,6 +695,57 @@ impl World {
             return Some(format!("{parked} requests are still parked"));
         }
         None
+    }
+
+    /// What is not as it should be in a group.
+    fn unwell_group(&self, group_id: &GroupId) -> Option<String> {
+        let mut owned: BTreeSet<IdPartition> = BTreeSet::new();
+        let mut wished: BTreeSet<IdPartition> = BTreeSet::new();
+        let mut count = 0;
+        for (index, client) in self.clients.iter().enumerate() {
+            let (stable, standing) = match &client.role {
+                Role::Consumer(consumer)
+                    if consumer.group_id() == group_id && !consumer.gave_up() =>
+                {
+                    for name in consumer.topics() {
+                        if let Some(topic) = self.topics.get(name) {
+                            wished.extend((0..topic.partitions).map(|index| (topic.id, index)));
+                        }
+                    }
+                    owned.extend(consumer.owned());
+                    let standing = self.check.standing(group_id, consumer.member_id());
+                    (
+                        consumer.is_stable(),
+                        standing == Some(consumer.generation()),
+                    )
+                }
+                Role::Modern(consumer)
+                    if consumer.group_id() == group_id && !consumer.gave_up() =>
+                {
+                    wished.extend(wanted(consumer, &self.topics));
+                    owned.extend(consumer.owned());
+                    let standing = self.check.standing(group_id, consumer.member_id());
+                    (consumer.is_stable(), standing == Some(consumer.epoch()))
+                }
+                _ => continue,
+            };
+            count += 1;
+            if !stable || !standing {
+                return Some(format!("client {index} of {group_id} is no stable member"));
+            }
+        }
+        if !self.check.is_settled(group_id) || self.check.member_count(group_id) != count {
+            return Some(format!("group {group_id} is not settled"));
+        }
+        let missing = wished.difference(&owned).next().filter(|_| count > 0);
+        missing.map(|partition| format!("nobody in {group_id} owns {partition:?}"))
+    }
+}
+
+fn bounded(value: i32) -> Bounded {
+    Bounded {
+        default: value,
+        bounds: 0..=60_000,
     }
 }
 

@@ -2,6 +2,7 @@
 //! time alone. The core is asked only what any client may ask: who is in a group, and which offsets are committed.
 
 mod classic;
+mod consumer;
 mod offsets;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,11 +11,13 @@ use std::sync::Arc;
 use self::classic::{Group, Phase, Seen};
 use self::offsets::Offsets;
 use super::rng::Rng;
+use crate::group::pattern::Pattern;
 use crate::group::record::Record;
 use crate::group::request::{
-    Describe, DescribeReply, ErrorCode, OffsetFetch, OffsetFetchReply, Reply, Request, RequestId,
+    ConsumerDescribeReply, Describe, DescribeReply, ErrorCode, List, OffsetFetch, OffsetFetchReply,
+    Reply, Request, RequestId,
 };
-use crate::group::types::{GroupId, MemberId, Millis, Topics, TopicsChange};
+use crate::group::types::{GroupId, MemberId, Millis, TopicName, Topics, TopicsChange};
 use crate::group::{Actions, After, Answer, Coordinator, GroupConfig};
 use crate::wire::records::decode_batch;
 
@@ -37,6 +40,8 @@ pub(super) enum Cause<'a> {
 #[derive(Clone, Debug)]
 enum Fact {
     Group(GroupId, Option<Box<Group>>),
+    /// A consumer group's epoch.
+    Consumer(GroupId, Option<i32>),
     Offset(GroupId, offsets::Key, Option<offsets::Value>),
 }
 
@@ -45,7 +50,16 @@ enum Fact {
 pub(super) struct Check {
     config: GroupConfig,
     topics: Arc<Topics>,
+    /// The newest moment at which this coordinator was called.
+    clock: Millis,
     groups: BTreeMap<GroupId, Group>,
+    consumers: BTreeMap<GroupId, consumer::Group>,
+    /// Groups that go from one protocol to the other: of those only the consumer side is followed in full.
+    mixed: BTreeSet<GroupId>,
+    /// The newest generation and the members of a mixed group while it is a classic one.
+    mixed_generations: BTreeMap<GroupId, (i32, BTreeSet<MemberId>)>,
+    /// Offsets of consumer groups that expire in the running call.
+    expiring: Vec<(GroupId, TopicName)>,
     offsets: Offsets,
     /// What was recorded, with its position in the log.
     journal: Vec<(u64, Fact)>,
@@ -62,11 +76,16 @@ pub(super) struct Check {
 }
 
 impl Check {
-    pub(super) fn new(config: GroupConfig, topics: Arc<Topics>) -> Self {
+    pub(super) fn new(config: GroupConfig, topics: Arc<Topics>, mixed: BTreeSet<GroupId>) -> Self {
         Self {
+            mixed,
+            mixed_generations: BTreeMap::new(),
+            expiring: Vec::new(),
+            consumers: BTreeMap::new(),
             shadow: Coordinator::new(config.clone(), topics.clone(), 0),
             config,
             topics,
+            clock: Millis::default(),
             groups: BTreeMap::new(),
             offsets: Offsets::default(),
             journal: Vec::new(),
@@ -97,9 +116,12 @@ impl Check {
             ));
         }
         self.topics = topics.clone();
+        self.clock = now;
         self.journal.retain(|(position, _)| *position <= last);
         self.newest.clear();
         self.groups.clear();
+        self.consumers.clear();
+        self.mixed_generations.clear();
         self.offsets = Offsets::default();
         self.shadow = Coordinator::new(self.config.clone(), topics.clone(), 0);
         let records: Vec<_> = coordinator.snapshot().collect();
@@ -116,6 +138,16 @@ impl Check {
                     self.newest.insert(group_id.clone(), *position);
                     self.groups.remove(group_id);
                 }
+                Fact::Consumer(group_id, epoch) => {
+                    self.newest.insert(group_id.clone(), *position);
+                    match epoch {
+                        Some(epoch) => {
+                            let group = consumer::Group::at(*epoch);
+                            self.consumers.insert(group_id.clone(), group);
+                        }
+                        None => drop(self.consumers.remove(group_id)),
+                    }
+                }
                 Fact::Offset(group_id, key, value) => {
                     self.newest.insert(group_id.clone(), *position);
                     self.offsets.set(group_id, key, value.clone());
@@ -124,10 +156,15 @@ impl Check {
         }
         for group_id in self.offsets.groups() {
             // Made by a commit, a group has no record of its own.
-            self.groups.entry(group_id.clone()).or_default();
+            if !self.consumers.contains_key(group_id) {
+                self.groups.entry(group_id.clone()).or_default();
+            }
         }
         for group in self.groups.values_mut() {
             group.reload(now);
+        }
+        if self.offsets.newest() > now {
+            return Err(format!("it is {now:?}, but an offset was committed later"));
         }
         if !self.shadow.same_facts(coordinator) {
             return Err("a snapshot does not tell everything".to_owned());
@@ -169,6 +206,10 @@ impl Check {
         actions: &Actions,
         position: u64,
     ) -> Verdict {
+        if now < self.clock {
+            return Err(format!("the clock goes from {:?} back to {now:?}", self.clock));
+        }
+        self.clock = now;
         let mut touched: BTreeSet<GroupId> = BTreeSet::new();
         match cause {
             Cause::Request(id, request) => {
@@ -178,7 +219,14 @@ impl Check {
                 touched.insert(group_id);
             }
             Cause::Topics(change) => self.topics = change.topics.clone(),
-            Cause::Timeout | Cause::Loaded => touched.extend(self.groups.keys().cloned()),
+            Cause::Timeout => {
+                touched.extend(self.groups.keys().cloned());
+                touched.extend(self.consumers.keys().cloned());
+            }
+            Cause::Loaded => {
+                touched.extend(self.groups.keys().cloned());
+                touched.extend(list(coordinator));
+            }
         }
         self.take_replies(actions)?;
         self.take_records(now, cause, actions, position, &mut touched)?;
@@ -186,6 +234,8 @@ impl Check {
             self.advance(now, coordinator, &group_id, cause, actions, position)
                 .map_err(|text| format!("group {group_id}: {text}"))?;
         }
+        // Of groups that went together with their offsets.
+        self.expiring.clear();
         for answer in &actions.replies {
             let needed = match &answer.after {
                 After::Shard => self.newest.values().max().copied(),
@@ -322,7 +372,22 @@ impl Check {
         actions: &Actions,
         position: u64,
     ) -> Verdict {
+        let consumer = consumer_describe(coordinator, group_id);
+        if consumer.error == ErrorCode::None {
+            return self.advance_consumer(now, group_id, cause, actions, position, &consumer);
+        }
+        if let Some(group) = self.consumers.remove(group_id) {
+            self.journal
+                .push((position, Fact::Consumer(group_id.clone(), None)));
+            let lively = !group.members.is_empty() && !self.mixed.contains(group_id);
+            if lively && !matches!(cause, Cause::Timeout) {
+                return Err("a consumer group with members has vanished".to_owned());
+            }
+        }
         let after = describe(now, coordinator, group_id);
+        if self.mixed.contains(group_id) {
+            return self.advance_mixed(group_id, actions, &after);
+        }
         let recorded = actions
             .records
             .iter()
@@ -402,6 +467,104 @@ impl Check {
         Ok(())
     }
 
+    fn advance_consumer(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        cause: Cause<'_>,
+        actions: &Actions,
+        position: u64,
+        after: &ConsumerDescribeReply,
+    ) -> Verdict {
+        self.mixed_generations.remove(group_id);
+        if let Some(group) = self.groups.remove(group_id) {
+            self.journal
+                .push((position, Fact::Group(group_id.clone(), None)));
+            if !group.members.is_empty() && !self.mixed.contains(group_id) {
+                return Err("a classic group with members became a consumer group".to_owned());
+            }
+        }
+        for (_, topic) in self.expiring.extract_if(.., |(of, _)| of == group_id) {
+            let used = after.members.iter().any(|member| {
+                let regex = &member.subscribed_topic_regex;
+                member.subscribed_topic_names.contains(&topic)
+                    || !regex.is_empty() && Pattern::new(regex).is_ok_and(|p| p.matches(&topic))
+            });
+            if used {
+                return Err(format!(
+                    "an offset of {topic} expires, but the group uses it"
+                ));
+            }
+        }
+        let (request, own_reply) = match cause {
+            Cause::Request(id, request) => {
+                let own = actions.replies.iter().find(|answer| answer.id == id);
+                (Some(request), own.map(|answer| &answer.reply))
+            }
+            _ => (None, None),
+        };
+        let anew = matches!(cause, Cause::Loaded) || !self.consumers.contains_key(group_id);
+        let group = self.consumers.entry(group_id.clone()).or_default();
+        group.advance(&consumer::Seen {
+            now,
+            request,
+            own_reply,
+            timeout: matches!(cause, Cause::Timeout),
+            anew,
+            after,
+            config: &self.config,
+        })?;
+        if actions
+            .records
+            .iter()
+            .any(|record| record.group_id() == group_id)
+        {
+            let fact = Fact::Consumer(group_id.clone(), Some(after.group_epoch));
+            self.journal.push((position, fact));
+        }
+        Ok(())
+    }
+
+    /// A mixed group while it is a classic one: its generations go forward, and that is all that is asked.
+    fn advance_mixed(
+        &mut self,
+        group_id: &GroupId,
+        actions: &Actions,
+        after: &DescribeReply,
+    ) -> Verdict {
+        if after.error != ErrorCode::None {
+            self.groups.remove(group_id);
+            self.mixed_generations.remove(group_id);
+            return Ok(());
+        }
+        let recorded = actions.records.iter().filter_map(|record| match record {
+            Record::GroupMetadata {
+                group_id: of,
+                value: Some(value),
+            } if of == group_id => Some(value.generation),
+            _ => None,
+        });
+        let of_it = actions
+            .replies
+            .iter()
+            .filter(|answer| matches!(&answer.after, After::Group(of) if of == group_id));
+        let joined = of_it.filter_map(|answer| match &answer.reply {
+            Reply::Join(reply) if reply.error == ErrorCode::None => Some(reply.generation),
+            _ => None,
+        });
+        let newest = recorded.chain(joined).max();
+        let members = after.members.iter().map(|member| member.member_id.clone());
+        let standing = self
+            .mixed_generations
+            .entry(group_id.clone())
+            .or_insert((-1, BTreeSet::new()));
+        standing.0 = standing.0.max(newest.unwrap_or(-1));
+        standing.1 = members.collect();
+        // An entry says that the group exists.
+        self.groups.entry(group_id.clone()).or_default();
+        Ok(())
+    }
+
     /// What a request about a group that does not exist must be told.
     fn check_stranger(&self, cause: Cause<'_>, actions: &Actions) -> Verdict {
         let Cause::Request(id, request) = cause else {
@@ -455,6 +618,12 @@ impl Check {
 
     /// The generation of a group and whether somebody is one of its members.
     pub(super) fn standing(&self, group_id: &str, member_id: &str) -> Option<i32> {
+        if let Some(group) = self.consumers.get(group_id) {
+            return group.members.get(member_id).map(|member| member.epoch);
+        }
+        if let Some((generation, members)) = self.mixed_generations.get(group_id) {
+            return members.contains(member_id).then_some(*generation);
+        }
         let group = self.groups.get(group_id)?;
         group
             .members
@@ -462,8 +631,16 @@ impl Check {
             .then_some(group.generation)
     }
 
+    /// Whether a group goes from one protocol to the other.
+    pub(super) fn is_mixed(&self, group_id: &str) -> bool {
+        self.mixed.contains(group_id)
+    }
+
     /// Whether nothing is going on in a group.
     pub(super) fn is_settled(&self, group_id: &str) -> bool {
+        if let Some(group) = self.consumers.get(group_id) {
+            return group.is_stable;
+        }
         self.groups
             .get(group_id)
             .is_none_or(|group| matches!(group.phase, Phase::Empty | Phase::Stable))
@@ -471,6 +648,12 @@ impl Check {
 
     /// How many members a group has.
     pub(super) fn member_count(&self, group_id: &str) -> usize {
+        if let Some(group) = self.consumers.get(group_id) {
+            return group.members.len();
+        }
+        if let Some((_, members)) = self.mixed_generations.get(group_id) {
+            return members.len();
+        }
         self.groups
             .get(group_id)
             .map_or(0, |group| group.members.len())
@@ -483,11 +666,10 @@ impl Check {
 }
 
 fn answers(kind: std::mem::Discriminant<Request>, reply: &Reply) -> bool {
-    use crate::group::request as words;
     let of = |request: &Request| std::mem::discriminant(request) == kind;
     let group_id: GroupId = "".into();
     match reply {
-        Reply::List(_) => of(&Request::List(words::List::default())),
+        Reply::List(_) => of(&Request::List(List::default())),
         Reply::Delete { .. } => of(&Request::Delete { group_id }),
         Reply::ConsumerDescribe(_) => of(&Request::ConsumerDescribe { group_id }),
         Reply::Describe(_) => of(&Request::Describe(Describe {
@@ -509,6 +691,33 @@ fn describe(now: Millis, coordinator: &mut Coordinator, group_id: &GroupId) -> D
     match actions.replies.pop().map(|answer| answer.reply) {
         Some(Reply::Describe(reply)) => reply,
         other => unreachable!("a description, not {other:?}"),
+    }
+}
+
+fn consumer_describe(coordinator: &mut Coordinator, group_id: &GroupId) -> ConsumerDescribeReply {
+    let mut actions = Actions::default();
+    let request = Request::ConsumerDescribe {
+        group_id: group_id.clone(),
+    };
+    coordinator.handle(Millis(0), OURS, request, &mut actions);
+    match actions.replies.pop().map(|answer| answer.reply) {
+        Some(Reply::ConsumerDescribe(reply)) => reply,
+        other => unreachable!("a description, not {other:?}"),
+    }
+}
+
+/// Every group there is.
+fn list(coordinator: &mut Coordinator) -> Vec<GroupId> {
+    let mut actions = Actions::default();
+    let request = Request::List(List::default());
+    coordinator.handle(Millis(0), OURS, request, &mut actions);
+    match actions.replies.pop().map(|answer| answer.reply) {
+        Some(Reply::List(reply)) => reply
+            .groups
+            .into_iter()
+            .map(|group| group.group_id)
+            .collect(),
+        other => unreachable!("a list, not {other:?}"),
     }
 }
 

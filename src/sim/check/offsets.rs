@@ -36,6 +36,13 @@ impl Offsets {
         self.0.keys()
     }
 
+    /// When the newest of them was committed.
+    pub(super) fn newest(&self) -> Millis {
+        let values = self.0.values().flat_map(BTreeMap::values);
+        let newest = values.map(|value| value.commit_timestamp).max();
+        newest.unwrap_or_default()
+    }
+
     pub(super) fn is_empty(&self, group_id: &str) -> bool {
         !self.0.contains_key(group_id)
     }
@@ -127,7 +134,12 @@ impl Check {
         };
         let group = self.groups.get(&request.group_id);
         let generation = request.generation_or_epoch;
+        let modern = self.consumers.get(&request.group_id);
+        let followed = modern.is_some() || self.mixed.contains(&request.group_id);
         let allowed = match group {
+            _ if followed => modern
+                .and_then(|group| group.commit(request))
+                .unwrap_or_else(|| self.told(&reply.topics)),
             Some(group) if group.members.is_empty() && generation >= 0 => {
                 ErrorCode::UnknownMemberId
             }
@@ -200,11 +212,29 @@ impl Check {
         }
         if any_known
             && allowed == ErrorCode::None
+            && !followed
             && let Some(group) = self.groups.get_mut(&request.group_id)
         {
             group.committed(request, now);
         }
         Ok(())
+    }
+
+    /// What a commit was told about those of its partitions that exist.
+    fn told(&self, topics: &[TopicErrors]) -> ErrorCode {
+        let exists = |topic: &TopicRef, index: i32| {
+            let found = match topic {
+                TopicRef::Name(name) => self.topics.get(name),
+                TopicRef::Id(id) => self.topics.name_of(*id).and_then(|n| self.topics.get(n)),
+            };
+            found.is_some_and(|topic| (0..topic.partitions).contains(&index))
+        };
+        outcomes(topics)
+            .into_iter()
+            .filter(|(topic, index, _)| exists(topic, *index))
+            .map(|(_, _, error)| error)
+            .find(|error| *error != ErrorCode::OffsetMetadataTooLarge)
+            .unwrap_or(ErrorCode::None)
     }
 
     pub(super) fn delete_offsets(
@@ -253,6 +283,10 @@ impl Check {
             let mut since = value.commit_timestamp;
             if became_empty(&actions.records, group_id) {
                 since = now;
+            } else if self.consumers.contains_key(group_id) {
+                self.expiring.push((group_id.clone(), topic.clone()));
+            } else if self.mixed.contains(group_id) {
+                // How it stands is not followed closely enough to tell.
             } else if let Some(group) = self.groups.get(group_id) {
                 match group.phase {
                     Phase::Empty if !group.protocol_type.is_empty() => {

@@ -11,7 +11,7 @@ use crate::group::request::{
     SyncReply,
 };
 use crate::group::subscription::{Assignment, Subscription};
-use crate::group::types::{Client, GroupId, InstanceId, MemberId, TopicName};
+use crate::group::types::{Client, GroupId, InstanceId, MemberId, Topic, TopicId, TopicName};
 
 /// How a consumer is.
 #[derive(Clone, Debug)]
@@ -54,8 +54,10 @@ pub(in crate::sim) struct Consumer {
     generation: i32,
     leads: bool,
     owned: BTreeSet<Partition>,
+    /// The topics' ids when it was assigned.
+    ids: BTreeMap<TopicName, TopicId>,
     /// What the leader believed when it assigned.
-    counts: BTreeMap<TopicName, i32>,
+    counts: BTreeMap<TopicName, Topic>,
     /// Replies are read no earlier.
     frozen_until: i64,
     unread: VecDeque<Reply>,
@@ -79,6 +81,7 @@ impl Consumer {
             generation: -1,
             leads: false,
             owned: BTreeSet::new(),
+            ids: BTreeMap::new(),
             counts: BTreeMap::new(),
             frozen_until: 0,
             unread: VecDeque::new(),
@@ -104,8 +107,10 @@ impl Consumer {
         self.generation
     }
 
-    pub(in crate::sim) fn owned(&self) -> &BTreeSet<Partition> {
-        &self.owned
+    /// What it owns, of topics that it knew when it was assigned.
+    pub(in crate::sim) fn owned(&self) -> impl Iterator<Item = (TopicId, i32)> {
+        let known = self.owned.iter();
+        known.filter_map(|(name, index)| Some((*self.ids.get(name)?, *index)))
     }
 
     pub(in crate::sim) fn topics(&self) -> &[TopicName] {
@@ -322,10 +327,10 @@ impl Consumer {
         h.wake_by(next);
     }
 
-    fn count_partitions(&self, h: &Hands<'_>) -> BTreeMap<TopicName, i32> {
+    fn count_partitions(&self, h: &Hands<'_>) -> BTreeMap<TopicName, Topic> {
         let known = h.topics.iter();
         known
-            .map(|(name, topic)| (name.clone(), topic.partitions))
+            .map(|(name, topic)| (name.clone(), topic.clone()))
             .collect()
     }
 
@@ -498,6 +503,10 @@ impl Consumer {
                 let revokes = self.is_cooperative() && !self.owned.is_subset(&assigned);
                 let added: Vec<Partition> = assigned.difference(&self.owned).cloned().collect();
                 self.owned = assigned;
+                let topics = h.topics.iter();
+                self.ids = topics
+                    .map(|(name, topic)| (name.clone(), topic.id))
+                    .collect();
                 self.stage = Stage::Stable;
                 self.heartbeating = false;
                 self.committing = false;

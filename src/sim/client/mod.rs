@@ -3,6 +3,7 @@
 mod admin;
 mod assignor;
 mod consumer;
+mod modern;
 mod odd;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use crate::group::types::{Client, GroupId, InstanceId, MemberId, TopicName, Topi
 
 pub(super) use admin::Admin;
 pub(super) use consumer::{Consumer, Habits};
+pub(super) use modern::{IdPartition, Modern, ModernHabits, wanted};
 pub(super) use odd::{Abandoner, Committer, Confused};
 
 /// Something that an operator does to topics.
@@ -97,6 +99,7 @@ impl Hands<'_> {
 #[derive(Debug)]
 pub(super) enum Role {
     Consumer(Box<Consumer>),
+    Modern(Box<Modern>),
     Committer(Committer),
     Abandoner(Abandoner),
     Confused(Confused),
@@ -108,6 +111,7 @@ impl Role {
     pub(super) fn wake(&mut self, h: &mut Hands<'_>) {
         match self {
             Self::Consumer(client) => client.wake(h),
+            Self::Modern(client) => client.wake(h),
             Self::Committer(client) => client.wake(h),
             Self::Abandoner(client) => client.wake(h),
             Self::Confused(client) => client.wake(h),
@@ -130,6 +134,7 @@ impl Role {
         }
         match self {
             Self::Consumer(client) => client.hear(reply, h),
+            Self::Modern(client) => client.hear(reply, h),
             Self::Committer(client) => client.reply(&reply),
             Self::Abandoner(client) => client.reply(&reply, h),
             Self::Confused(_) | Self::Admin(_) => {}
@@ -139,8 +144,10 @@ impl Role {
 
     /// A request will not be answered: the connection is gone.
     pub(super) fn lost(&mut self, asked: Asked, h: &mut Hands<'_>) {
-        if let Self::Consumer(client) = self {
-            client.lost(asked, h);
+        match self {
+            Self::Consumer(client) => client.lost(asked, h),
+            Self::Modern(client) => client.lost(asked, h),
+            _ => {}
         }
     }
 
