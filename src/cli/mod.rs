@@ -236,7 +236,7 @@ mod tests {
                 .load()
                 .map(|(config, _)| config)
                 .map_err(|e| e.to_string()),
-            Command::Config(_) => Err("another command".to_owned()),
+            Command::Config(_) | Command::Simulate(_) => Err("another command".to_owned()),
         }
     }
 

@@ -9,6 +9,9 @@ use crate::group::record::Record;
 use crate::group::types::Millis;
 use crate::wire::records::{decode_batch, encode_batch};
 
+/// Bytes of a batch before its first record.
+const HEADER_BYTES: usize = 61;
+
 /// One atomic append.
 #[derive(Clone, Debug)]
 struct Frame {
@@ -182,7 +185,12 @@ impl Disk {
 /// What is left of a frame whose write was cut off: a part, a part and zeros, or a flipped bit.
 fn tear(bytes: &Bytes, rng: &mut Rng) -> Bytes {
     let mut torn = bytes.to_vec();
-    let at = rng.index(torn.len());
+    // Mostly among the records, where there is something to lose.
+    let at = if torn.len() > HEADER_BYTES && rng.chance(800) {
+        HEADER_BYTES + rng.index(torn.len() - HEADER_BYTES)
+    } else {
+        rng.index(torn.len())
+    };
     match rng.below(3) {
         0 => torn.truncate(at),
         1 => {

@@ -184,11 +184,15 @@ impl World {
                     wanted.truncate(1 + rng.index(topics.len()));
                 }
                 if rng.chance(modern_per_mille) {
+                    let regex = *rng.pick(&[None, None, Some("t.*"), Some("t[01]")]);
+                    if regex.is_some() && rng.chance(700) {
+                        wanted.clear();
+                    }
                     let habits = ModernHabits {
                         group_id: group_id.clone(),
                         instance_id: is_static.then(|| format!("i{m}").into()),
                         topics: wanted,
-                        regex: *rng.pick(&[None, None, Some("t.*"), Some("t[01]")]),
+                        regex,
                         assignor: *rng.pick(&[None, None, Some("range"), Some("uniform")]),
                         rebalance_timeout_ms: *rng.pick(&[3_000, 10_000]),
                         revocation_ms_max: *rng.pick(&[1, 500, 6_000]),

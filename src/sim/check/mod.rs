@@ -207,7 +207,10 @@ impl Check {
         position: u64,
     ) -> Verdict {
         if now < self.clock {
-            return Err(format!("the clock goes from {:?} back to {now:?}", self.clock));
+            return Err(format!(
+                "the clock goes from {:?} back to {now:?}",
+                self.clock
+            ));
         }
         self.clock = now;
         let mut touched: BTreeSet<GroupId> = BTreeSet::new();

@@ -172,6 +172,19 @@ impl Confused {
         };
         let (mut group_id, mut member_id, mut generation, mut instance_id) =
             heard.unwrap_or_else(|| (h.rng.pick(&self.groups).clone(), "nobody".into(), 1, None));
+        if h.rng.chance(150) && generation > 0 {
+            // A sync that was under way for a generation or more.
+            return Request::Sync(Sync {
+                group_id,
+                generation: generation - h.rng.between(1, 2) as i32,
+                member_id,
+                group_instance_id: instance_id,
+                protocol_type: None,
+                protocol_name: None,
+                protocol_required: false,
+                assignments: Vec::new(),
+            });
+        }
         // At least one thing is wrong, so that nobody's membership is stolen.
         let mut wrong = 1 + h.rng.below(15);
         if wrong & 8 != 0 {
