@@ -261,7 +261,7 @@ pub(super) mod tests {
         let mut lying = good.clone();
         lying[8..12].copy_from_slice(&(-3i32).to_be_bytes());
         assert_eq!(Header::read(&lying), Err(Bad::Length));
-        let mut flipped = good.clone();
+        let mut flipped = good;
         *flipped.last_mut().unwrap() ^= 1;
         assert!(!crc_matches(&Header::read(&flipped).unwrap(), &flipped));
     }

@@ -1,7 +1,7 @@
 //! Tests of one partition: reading, recovery, retention.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::super::Error;
 use super::super::batch::tests::Batch;
@@ -315,7 +315,7 @@ fn retention_by_size_and_time_drops_whole_segments_and_keeps_the_end() {
 
     let later = TopicConfig {
         retention_ms: 100,
-        ..world.config.clone()
+        ..world.config
     };
     assert_eq!(partition.retain(&later, NOW_MS + 100, 0).unwrap(), 0);
     assert!(partition.retain(&later, NOW_MS + 101, 0).unwrap() > 0);

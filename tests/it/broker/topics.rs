@@ -299,13 +299,12 @@ fn topics_grow_and_go_and_others_are_told() {
             (Some("t"), id)
         );
         assert!(world.broker.bounds("t", 0).is_none());
-        let told = world.told.lock().unwrap();
+        let told = std::mem::take(&mut *world.told.lock().unwrap());
         assert_eq!(
             (told[1].grown[0].partitions, told[2].deleted[0].id),
             (4, id)
         );
         assert_eq!(told[2].image.len(), 1);
-        drop(told);
         let twice = DeleteTopicsRequest::default().with_topic_names(vec![
             topic_name("t"),
             topic_name("t"),
