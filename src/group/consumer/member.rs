@@ -435,6 +435,9 @@ impl Coordinator {
         let Some(group) = self.state.consumer(group_id) else {
             return false;
         };
+        if self.must_wait_on(now, group_id, member_id) && !subscription_changed {
+            return false;
+        }
         let member = self.consumer_member(group_id, member_id);
         let step = Step {
             current: member.current(),
@@ -452,7 +455,12 @@ impl Coordinator {
             return false;
         };
         let assigned_anew = !same_partitions(&next.assigned, &member.current().assigned);
+        let let_go =
+            next.pending_revocation.is_empty() && !member.current().pending_revocation.is_empty();
         self.emit_current(group_id, member_id, next, actions);
+        if let_go && let Some(live) = self.consumer.get_mut(&**group_id) {
+            live.let_go_at = now;
+        }
         self.watch_revocation(now, group_id, member_id);
         assigned_anew
     }

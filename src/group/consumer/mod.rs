@@ -41,9 +41,11 @@ pub(super) const LEAVE: i32 = -1;
 pub(super) const LEAVE_FOR_A_WHILE: i32 = -2;
 /// The shortest heartbeat interval that is hinted.
 const HINT_MS_MIN: i64 = 100;
-/// The same for a member that waits for others to let go. Those have heard of it by then, and their applications have
-/// had a moment: some clients confirm before the application knows (platformatic-kafka 1.35).
+/// The same for a member that waits for others to let go: by then those have heard of it.
 const HINT_MS_MIN_WAITING: i64 = 500;
+/// How long what was let go rests before a member that comes when it is told may have it. Some clients confirm before
+/// the application knows (platformatic-kafka 1.35); at Kafka's pace that never shows.
+const REST_MS: i64 = 150;
 
 /// A refusal: the code and what is wrong, in words.
 pub(super) type Refusal = (ErrorCode, String);
@@ -67,6 +69,8 @@ pub(super) struct Live {
     stale: bool,
     /// No target is computed before, unless there is other news: a static member has left and may be back at once.
     hold_until: Millis,
+    /// When a member last confirmed that it has given something back.
+    let_go_at: Millis,
 }
 
 /// The soft state of a member.
@@ -80,6 +84,8 @@ struct Session {
     revokes_in: Option<i32>,
     /// A classic member was told to rejoin and has not yet.
     owes_join: bool,
+    /// When it was told to come again.
+    due: Millis,
 }
 
 impl Coordinator {
@@ -150,13 +156,15 @@ impl Coordinator {
         let assigned_anew = self.take_word(now, &group_id, word, actions);
         self.arm_consumer_session(now, &group_id, &member_id);
 
+        let heartbeat_interval_ms = self.next_heartbeat_ms(now, &group_id, &member_id);
+        self.session(&group_id, &member_id).due = now.plus(heartbeat_interval_ms.into());
         let current = self.consumer_member(&group_id, &member_id).current();
         let assignment = (is_full || assigned_anew).then(|| without_epochs(&current.assigned));
         Ok(ConsumerHeartbeatReply {
             error: ErrorCode::None,
             message: None,
             member_epoch: current.member_epoch,
-            heartbeat_interval_ms: self.next_heartbeat_ms(now, &group_id, &member_id),
+            heartbeat_interval_ms,
             member_id: Some(member_id),
             assignment,
         })
@@ -506,13 +514,37 @@ impl Coordinator {
             now.since(group.assignment_timestamp()) / 4
         };
         // Ten thousand members need not all come ten times a second.
+        let rests = self.rests(now, group_id);
         let least_ms = match member.current().state {
+            MemberState::UnreleasedPartitions if rests => REST_MS,
             MemberState::UnreleasedPartitions => HINT_MS_MIN_WAITING,
             _ => HINT_MS_MIN.max(group.member_count() as i64 / 10),
         };
         i32::try_from(soon_ms.max(least_ms))
             .unwrap_or(usual_ms)
             .min(usual_ms)
+    }
+
+    fn rests(&self, now: Millis, group_id: &str) -> bool {
+        self.consumer
+            .get(group_id)
+            .is_some_and(|live| now.since(live.let_go_at) < REST_MS)
+    }
+
+    /// Whether the member waits, comes when it was told, and what it waits for has only just been let go.
+    fn must_wait_on(&self, now: Millis, group_id: &str, member_id: &str) -> bool {
+        let member = self
+            .state
+            .consumer(group_id)
+            .and_then(|group| group.member(member_id));
+        let session = self
+            .consumer
+            .get(group_id)
+            .and_then(|live| live.sessions.get(member_id));
+        self.config.heartbeat_hint
+            && self.rests(now, group_id)
+            && session.is_some_and(|session| session.due <= now)
+            && member.is_some_and(|m| m.current().state == MemberState::UnreleasedPartitions)
     }
 
     /// Whether an OffsetFetch that names a member may have its answer (semantics 3.13).

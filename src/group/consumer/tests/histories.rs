@@ -99,8 +99,9 @@ fn list(partitions: &Partitions) -> IdPartitions {
 }
 
 impl History {
-    fn new() -> Self {
+    fn new(heartbeat_hint: bool) -> Self {
         let mut quick = config();
+        quick.heartbeat_hint = heartbeat_hint;
         quick.consumer_session_timeout_ms.default = 8_000;
         let world = World::new(quick, &[("a1", 3), ("b1", 2)]);
         Self {
@@ -568,7 +569,7 @@ fn assign(topics: &Topics, members: &[JoinedMember]) -> Vec<(MemberId, Bytes)> {
 }
 
 fn run(steps: &[(u8, u8, u16)]) {
-    let mut history = History::new();
+    let mut history = History::new(steps.len().is_multiple_of(2));
     for (what, which, number) in steps {
         history.step(*what, *which, *number);
     }

@@ -820,6 +820,10 @@ fn after_a_change_members_come_sooner_for_a_while() {
         topic_partitions: a.assignment,
         ..beating("a", 2)
     });
+    // What A let go rests a moment, for whoever comes when it is told.
+    world.advance(100);
+    let b = world.beat(beating("b", 3));
+    assert_eq!(count(&b.assignment), Some(2), "it came sooner than told");
     // Quarter by quarter back to the usual, in twenty seconds and some twenty heartbeats.
     let (mut heartbeats, since) = (0, world.now);
     loop {
@@ -835,6 +839,32 @@ fn after_a_change_members_come_sooner_for_a_while() {
         (20_000..26_000).contains(&world.now.since(since)) && heartbeats < 25,
         "{heartbeats}"
     );
+}
+
+#[test]
+fn what_was_let_go_rests_a_moment_before_a_member_that_comes_when_told_has_it() {
+    let mut hints = config();
+    hints.heartbeat_hint = true;
+    let mut world = World::new(hints, &[("t", 4)]);
+    world.beat(joining("a", &["t"]));
+    world.advance(2_000);
+    let b = world.beat(joining("b", &["t"]));
+    assert_eq!(
+        (b.member_epoch, b.heartbeat_interval_ms),
+        (3, 500),
+        "it waits for A"
+    );
+    let a = world.beat(beating("a", 2));
+    world.advance(450);
+    world.beat(ConsumerHeartbeat {
+        topic_partitions: a.assignment,
+        ..beating("a", 2)
+    });
+    world.advance(50);
+    let b = world.beat(beating("b", 3));
+    assert_eq!((b.assignment, b.heartbeat_interval_ms), (None, 150));
+    world.advance(150);
+    assert_eq!(count(&world.beat(beating("b", 3)).assignment), Some(2));
 }
 
 #[test]
