@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
@@ -293,31 +293,36 @@ impl Broker {
     /// DescribeLogDirs 1–4: the one folder, with the bytes each partition takes.
     pub fn describe_log_dirs(&self, request: &DescribeLogDirsRequest) -> DescribeLogDirsResponse {
         let all = self.shared.topics();
-        let describe = |topic: &Topic, wanted: Option<&[i32]>| {
-            let partitions = topic
-                .partitions
-                .iter()
-                .zip(0..)
-                .filter(|(_, index)| wanted.is_none_or(|w| w.contains(index)));
-            let partitions: Vec<_> = partitions
-                .map(|(partition, index)| {
-                    let size = i64::try_from(partition.size_bytes()).unwrap_or(i64::MAX);
-                    DescribeLogDirsPartition::default()
-                        .with_partition_index(index)
-                        .with_partition_size(size)
-                })
-                .collect();
+        let describe = |topic: &Topic, wanted: Option<&HashSet<i32>>| {
+            let all = topic.partitions.iter().zip(0..);
+            let partitions =
+                all.filter(|(_, index)| wanted.is_none_or(|wanted| wanted.contains(index)));
+            let partitions = partitions.map(|(partition, index)| {
+                let size = i64::try_from(partition.size_bytes()).unwrap_or(i64::MAX);
+                DescribeLogDirsPartition::default()
+                    .with_partition_index(index)
+                    .with_partition_size(size)
+            });
             DescribeLogDirsTopic::default()
                 .with_name(topic.wire_name())
-                .with_partitions(partitions)
+                .with_partitions(partitions.collect())
         };
         let topics = match &request.topics {
             None => all.iter().map(|topic| describe(topic, None)).collect(),
-            Some(asked) => asked
-                .iter()
-                .filter_map(|asked| Some(describe(all.get(&asked.topic)?, Some(&asked.partitions))))
-                .filter(|topic| !topic.partitions.is_empty())
-                .collect(),
+            Some(asked) => {
+                // Named twice is described once: what is asked for is a set.
+                let mut wanted: HashMap<&TopicName, HashSet<i32>> = HashMap::new();
+                for topic in asked {
+                    wanted
+                        .entry(&topic.topic)
+                        .or_default()
+                        .extend(&topic.partitions);
+                }
+                let found = wanted
+                    .iter()
+                    .filter_map(|(name, wanted)| Some(describe(all.get(name)?, Some(wanted))));
+                found.filter(|topic| !topic.partitions.is_empty()).collect()
+            }
         };
         let (name, total, usable) = self.shared.disk();
         let result = DescribeLogDirsResult::default()
@@ -370,8 +375,13 @@ impl Broker {
                 .with_coordinator_epoch(-1)
                 .with_current_txn_start_offset(-1)
         };
+        let mut seen = HashSet::new();
         let topic = |topic: &TopicRequest| {
             let found = map.get(&topic.name);
+            let first = topic
+                .partition_indexes
+                .iter()
+                .filter(|index| seen.insert((topic.name.clone(), **index)));
             let partition = |index: &i32| {
                 let response = PartitionResponse::default()
                     .with_partition_index(*index)
@@ -383,9 +393,10 @@ impl Broker {
                     None => response.with_error_code(ResponseError::UnknownTopicOrPartition.code()),
                 }
             };
+            let partitions = first.map(partition).collect();
             TopicResponse::default()
                 .with_name(topic.name.clone())
-                .with_partitions(topic.partition_indexes.iter().map(partition).collect())
+                .with_partitions(partitions)
         };
         DescribeProducersResponse::default().with_topics(request.topics.iter().map(topic).collect())
     }

@@ -39,6 +39,9 @@ const FROM_GROUP: i8 = 8;
 /// The most bytes of one resource's stored overrides; Kafka's metadata records have a like limit.
 const OVERRIDES_BYTES_MAX: usize = 1 << 20;
 
+/// The most resources one DescribeConfigs describes: a name of a few bytes grows to some 8 kB of answer.
+const RESOURCES_MAX: usize = 20_000;
+
 type Overrides = BTreeMap<String, String>;
 
 /// One edit of an incremental change.
@@ -71,12 +74,25 @@ impl Broker {
         version: i16,
     ) -> DescribeConfigsResponse {
         let with_docs = request.include_documentation && version >= 3;
+        let mut left = RESOURCES_MAX;
         let describe = |resource: &DescribeConfigsResource| {
             let result = DescribeConfigsResult::default()
                 .with_resource_type(resource.resource_type)
                 .with_resource_name(resource.resource_name.clone())
                 .with_error_message(None);
-            match self.shared.described(resource) {
+            let described = match left.checked_sub(1) {
+                Some(fewer) => {
+                    left = fewer;
+                    self.shared.described(resource)
+                }
+                None => {
+                    let message = format!(
+                        "More than {RESOURCES_MAX} resources in one request; ask for fewer."
+                    );
+                    Err(Refusal::new(ResponseError::InvalidRequest, message))
+                }
+            };
+            match described {
                 Ok(mut configs) => {
                     for config in &mut configs {
                         if !with_docs {

@@ -357,3 +357,41 @@ fn topics_are_described_page_by_page() {
         assert_eq!(seen, expected.map(|(name, index)| (name.to_owned(), index)));
     });
 }
+
+#[test]
+fn what_is_named_again_and_again_is_described_once() {
+    run(async {
+        let world = memory();
+        world.create("t", 3, &[]).await;
+        world.fill("t", 2, &[NOW_MS]).await;
+        let topic = |partitions| {
+            DescribableLogDirTopic::default()
+                .with_topic(topic_name("t"))
+                .with_partitions(partitions)
+        };
+        let asked = vec![topic(vec![2, 2, 9]), topic(vec![0, 2])];
+        let request = DescribeLogDirsRequest::default().with_topics(Some(asked));
+        let described = world
+            .broker
+            .describe_log_dirs(&request)
+            .results
+            .remove(0)
+            .topics;
+        assert_eq!(described.len(), 1);
+        let sizes: Vec<i64> = described[0]
+            .partitions
+            .iter()
+            .map(|partition| partition.partition_size)
+            .collect();
+        assert_eq!(sizes, [0, batch(&[NOW_MS], 10).len() as i64]);
+        let resource = DescribeConfigsResource::default()
+            .with_resource_type(2)
+            .with_resource_name(text("t"));
+        let request = DescribeConfigsRequest::default().with_resources(vec![resource; 20_001]);
+        let results = world.broker.describe_configs(&request, 4).results;
+        assert_eq!(
+            (results[19_999].error_code, results[20_000].error_code),
+            (0, 42)
+        );
+    });
+}
