@@ -500,7 +500,7 @@ fn a_group_of_offsets_outlives_its_last_offset_until_the_next_look() {
 #[test]
 fn a_static_member_that_joins_again_while_the_group_gathers_is_kept_by_its_parked_join() {
     let mut world = World::new(no_delay());
-    two(&mut world);
+    let (a, b) = two(&mut world);
     let with_instance = || {
         Request::Join(Join {
             group_instance_id: Some("i1".into()),
@@ -513,7 +513,16 @@ fn a_static_member_that_joins_again_while_the_group_gathers_is_kept_by_its_parke
         joined(world.answer(first).expect("fenced")).error,
         ErrorCode::FencedInstanceId
     );
-    world.advance(25_000);
+    // The others are there and do not rejoin, for longer than its session.
+    for _ in 0..5 {
+        world.advance(5_000);
+        for other in [&a, &b] {
+            assert_eq!(
+                world.ask(heartbeat(other, 2)),
+                Reply::Heartbeat(ErrorCode::RebalanceInProgress)
+            );
+        }
+    }
     assert_eq!(world.answer(again), None, "its join is still parked");
     world.advance(10_000);
     let reply = joined(world.answer(again).expect("the others are out"));
