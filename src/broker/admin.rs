@@ -32,7 +32,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
-use super::changes::{NewTopic, Outcome, PARTITIONS_MAX};
+use super::changes::{Move, NewTopic, Outcome, PARTITIONS_MAX};
 use super::producers::Producer;
 use super::topics::{Refusal, Topic};
 use super::{Broker, Shared};
@@ -250,37 +250,39 @@ impl Broker {
         DeleteTopicsResponse::default().with_responses(results)
     }
 
-    /// DeleteRecords 0–2: moves the start of partitions, durably; −1 means up to the end.
+    /// DeleteRecords 0–2: moves the start of partitions, durably and with one sync for all; −1 means up to the end.
     pub async fn delete_records(&self, request: DeleteRecordsRequest) -> DeleteRecordsResponse {
-        let mut results = Vec::new();
-        for topic in request.topics {
+        let mut moves = Vec::new();
+        for topic in &request.topics {
             let found = self.shared.topics().get(&topic.name).cloned();
-            let mut partitions = Vec::new();
-            for partition in topic.partitions {
-                let index = partition.partition_index;
-                let outcome = match &found {
-                    None => Err(ResponseError::UnknownTopicOrPartition.code()),
-                    Some(found) if found.summary.internal => {
-                        Err(ResponseError::InvalidTopicException.code())
-                    }
-                    Some(found) if found.partition(index).is_none() => {
-                        Err(ResponseError::UnknownTopicOrPartition.code())
-                    }
-                    Some(found) => {
-                        let (shared, found) = (self.shared.clone(), Arc::clone(found));
-                        let moved = move || shared.delete_records(&found, index, partition.offset);
-                        self.change(moved)
-                            .await
-                            .unwrap_or_else(|| Err(ResponseError::UnknownServerError.code()))
-                    }
-                };
-                partitions.push(
-                    DeleteRecordsPartitionResult::default()
-                        .with_partition_index(index)
-                        .with_low_watermark(outcome.unwrap_or(-1))
-                        .with_error_code(outcome.err().unwrap_or(0)),
-                );
+            for partition in &topic.partitions {
+                let (partition, offset) = (partition.partition_index, partition.offset);
+                moves.push(Move {
+                    topic: found.clone(),
+                    partition,
+                    offset,
+                });
             }
+        }
+        let count = moves.len();
+        let shared = self.shared.clone();
+        let moved = self.change(move || shared.delete_records(&moves)).await;
+        let moved =
+            moved.unwrap_or_else(|| vec![Err(ResponseError::UnknownServerError.code()); count]);
+        let mut moved = moved.into_iter();
+        let mut results = Vec::with_capacity(request.topics.len());
+        for topic in request.topics {
+            let partitions = topic
+                .partitions
+                .iter()
+                .zip(&mut moved)
+                .map(|(partition, moved)| {
+                    DeleteRecordsPartitionResult::default()
+                        .with_partition_index(partition.partition_index)
+                        .with_low_watermark(moved.unwrap_or(-1))
+                        .with_error_code(moved.err().unwrap_or(0))
+                });
+            let partitions = partitions.collect();
             results.push(
                 DeleteRecordsTopicResult::default()
                     .with_name(topic.name)

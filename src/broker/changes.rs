@@ -7,9 +7,9 @@ use std::sync::{Arc, PoisonError};
 use hashbrown::HashSet;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::TopicName;
-use uuid::Uuid;
 
 use super::journal::Entry;
+use super::partition::Partition;
 use super::topics::{Refusal, Topic, TopicSummary, TopicsChange, check_name, is_reserved};
 use super::{Changing, GroupConfigsChange, Shared, random_id};
 
@@ -326,12 +326,56 @@ impl Shared {
         Ok(first)
     }
 
-    /// Makes the new start offset of a partition durable.
-    pub(super) fn write_start(&self, id: Uuid, partition: i32, offset: i64) -> Outcome {
-        self.changing().journal.write(&[Entry::Start {
-            id,
-            partition,
-            offset,
-        }])
+    /// Moves the starts of partitions, durably. Each gets its own answer, in order: the start, or an error code.
+    pub(super) fn delete_records(&self, moves: &[Move]) -> Vec<Result<i64, i16>> {
+        let mut entries = Vec::new();
+        let checked: Vec<_> = moves
+            .iter()
+            .map(|asked| asked.check(&mut entries))
+            .collect();
+        let written = self
+            .changing()
+            .journal
+            .write(&entries)
+            .map_err(|refusal| refusal.code);
+        let apply = |checked: Result<(&Arc<Partition>, i64), ResponseError>| {
+            let (partition, start) = checked.map_err(|error| error.code())?;
+            written.map(|()| partition.set_start(start))
+        };
+        checked.into_iter().map(apply).collect()
+    }
+}
+
+/// A partition whose start is to be moved.
+pub(super) struct Move {
+    /// The topic, if there is one of the name that was asked for.
+    pub(super) topic: Option<Arc<Topic>>,
+    pub(super) partition: i32,
+    /// −1 is the end.
+    pub(super) offset: i64,
+}
+
+impl Move {
+    /// The partition and its new start; a start that moves is added to `entries`.
+    fn check(&self, entries: &mut Vec<Entry>) -> Result<(&Arc<Partition>, i64), ResponseError> {
+        let topic = self
+            .topic
+            .as_ref()
+            .ok_or(ResponseError::UnknownTopicOrPartition)?;
+        if topic.summary.internal {
+            return Err(ResponseError::InvalidTopicException);
+        }
+        let partition = topic
+            .partition(self.partition)
+            .ok_or(ResponseError::UnknownTopicOrPartition)?;
+        let offset = partition.check_start(self.offset)?;
+        if offset > partition.bounds().log_start {
+            entries.push(Entry::Start {
+                id: topic.id(),
+                partition: self.partition,
+                offset,
+            });
+        }
+        Ok((partition, offset))
     }
 }

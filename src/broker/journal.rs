@@ -165,7 +165,9 @@ impl Facts {
                 offset,
             } => {
                 if let Some(topic) = self.topics.get_mut(&id) {
-                    topic.starts.insert(partition, offset);
+                    // Two calls may write in another order than they were checked; a start never goes back.
+                    let start = topic.starts.entry(partition).or_insert(offset);
+                    *start = offset.max(*start);
                 }
             }
         }
@@ -466,6 +468,13 @@ mod tests {
         let again = open(&fs);
         assert_eq!(again.facts(), journal.facts());
         assert_eq!(again.facts().topics[&id].starts[&3], 77);
+        let late = Entry::Start {
+            id,
+            partition: 3,
+            offset: 70,
+        };
+        open(&fs).write(&[late]).unwrap();
+        assert_eq!(open(&fs).facts().topics[&id].starts[&3], 77);
         assert_eq!(
             (
                 again.facts().topics.len(),

@@ -629,21 +629,6 @@ impl Shared {
         }
     }
 
-    /// Moves the start of a partition, durably, and gives it back, or the error code.
-    fn delete_records(&self, topic: &Topic, index: i32, offset: i64) -> Result<i64, i16> {
-        let partition = topic
-            .partition(index)
-            .ok_or(ResponseError::UnknownTopicOrPartition.code())?;
-        let start = partition
-            .check_start(offset)
-            .map_err(|error| error.code())?;
-        if start > partition.bounds().log_start {
-            self.write_start(topic.id(), index, start)
-                .map_err(|refusal| refusal.code)?;
-        }
-        Ok(partition.set_start(start))
-    }
-
     fn close(&self) -> Result<(), Error> {
         let topics: Vec<Arc<Topic>> = self.topics().iter().cloned().collect();
         let mut first = Ok(());

@@ -253,3 +253,46 @@ fn a_flipped_bit_in_what_was_synced_names_the_file() {
         );
     });
 }
+
+#[test]
+fn records_of_many_partitions_are_deleted_with_one_sync() {
+    run(async {
+        let fs = FaultFs::new();
+        let world = on(&fs).unwrap();
+        world.create("t", 3, &[]).await;
+        for partition in 0..3 {
+            world.fill("t", partition, &[NOW_MS, NOW_MS]).await;
+        }
+        let partition = |index: i32, offset| {
+            DeleteRecordsPartition::default()
+                .with_partition_index(index)
+                .with_offset(offset)
+        };
+        let asked = vec![
+            partition(0, 1),
+            partition(1, -1),
+            partition(9, 0),
+            partition(2, 7),
+        ];
+        let topic = DeleteRecordsTopic::default()
+            .with_name(topic_name("t"))
+            .with_partitions(asked);
+        let before = fs.sync_count();
+        let answer = world
+            .broker
+            .delete_records(DeleteRecordsRequest::default().with_topics(vec![topic]))
+            .await;
+        assert_eq!(fs.sync_count(), before + 1);
+        let answers = answer.topics[0].partitions.iter();
+        let answers: Vec<_> = answers
+            .map(|p| (p.partition_index, p.error_code, p.low_watermark))
+            .collect();
+        assert_eq!(answers, [(0, 0, 1), (1, 0, 2), (9, 3, -1), (2, 1, -1)]);
+        drop(world);
+        let world = on(&fs).unwrap();
+        assert_eq!(
+            [0, 1, 2].map(|partition| world.bounds("t", partition).0),
+            [1, 2, 0]
+        );
+    });
+}
