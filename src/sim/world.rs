@@ -69,7 +69,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(options: &Options) -> Self {
-        let mut rng = Rng::new(options.seed ^ 0x5eed_0f_c0ff_ee);
+        let mut rng = Rng::new(options.seed ^ 0x5eed_0fc0_ffee);
         let rng = &mut rng;
         let config = GroupConfig {
             session_timeout_ms: 6_000..=30_000,
@@ -157,12 +157,13 @@ impl World {
         for n in 0..group_count {
             let group_id: GroupId = format!("g{n}").into();
             groups.push(group_id.clone());
-            let protocols: &[&'static str] = *rng.pick(&[
-                &["range"] as &[&'static str],
+            let mixes: [&[&'static str]; 4] = [
+                &["range"],
                 &["range", "roundrobin"],
                 &["cooperative-sticky"],
                 &["cooperative-sticky", "range"],
-            ]);
+            ];
+            let protocols = *rng.pick(&mixes);
             let mishaps_per_mille = if options.faults {
                 *rng.pick(&[0, 20, 100])
             } else {
@@ -630,14 +631,14 @@ impl World {
                         held.extend(consumer.owned().map(|partition| (index, partition)));
                     }
                 }
-                Role::Modern(consumer) if consumer.group_id() == group_id => {
-                    if self
-                        .check
-                        .standing(group_id, consumer.member_id())
-                        .is_some()
-                    {
-                        held.extend(consumer.owned().iter().map(|partition| (index, *partition)));
-                    }
+                Role::Modern(consumer)
+                    if consumer.group_id() == group_id
+                        && self
+                            .check
+                            .standing(group_id, consumer.member_id())
+                            .is_some() =>
+                {
+                    held.extend(consumer.owned().iter().map(|partition| (index, *partition)));
                 }
                 _ => {}
             }

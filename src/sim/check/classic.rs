@@ -753,9 +753,8 @@ impl Group {
                 reply.member_id,
                 reply.generation
             );
-            let asked = match seen.request {
-                Some((_, Request::Join(join))) => join,
-                _ => return Err("a join is answered out of turn".to_owned()),
+            let Some((_, Request::Join(asked))) = seen.request else {
+                return Err("a join is answered out of turn".to_owned());
             };
             // Before KIP-814 a static leader that is back is shown its own old id.
             let hidden = asked.member_id.is_empty() && !asked.skip_assignment;

@@ -147,15 +147,18 @@ impl Group {
             }
             let session_ms = i64::from(seen.config.consumer_session_timeout_ms.default);
             let is_new = !self.members.contains_key(member_id);
-            let member = self.members.entry(member_id.clone()).or_insert(Member {
-                instance_id: described.instance_id.clone(),
-                epoch: i32::MIN,
-                deadline: None,
-                rebalance_ms: 0,
-                owes_since: None,
-                told: None,
-                is_classic: described.is_classic,
-            });
+            let member = self
+                .members
+                .entry(member_id.clone())
+                .or_insert_with(|| Member {
+                    instance_id: described.instance_id.clone(),
+                    epoch: i32::MIN,
+                    deadline: None,
+                    rebalance_ms: 0,
+                    owes_since: None,
+                    told: None,
+                    is_classic: described.is_classic,
+                });
             let heard = heartbeat.filter(|heartbeat| heartbeat.member_id == *member_id);
             // Whoever joins, or goes for a while, may be given any epoch.
             let restarts = heard.is_some_and(|heartbeat| heartbeat.member_epoch <= 0);

@@ -587,7 +587,7 @@ impl Check {
 
     /// The dear check: the log, replayed by any order of keys, tells the same facts.
     pub(super) fn replay(
-        &mut self,
+        &self,
         records: &[Record],
         coordinator: &mut Coordinator,
         rng: &mut Rng,

@@ -25,7 +25,7 @@ impl Admin {
         }
     }
 
-    pub(super) fn wake(&mut self, h: &mut Hands<'_>) {
+    pub(super) fn wake(&self, h: &mut Hands<'_>) {
         if h.calm {
             return;
         }

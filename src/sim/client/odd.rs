@@ -26,7 +26,7 @@ impl Committer {
         }
     }
 
-    pub(super) fn wake(&mut self, h: &mut Hands<'_>) {
+    pub(super) fn wake(&self, h: &mut Hands<'_>) {
         let partitions: Vec<(TopicName, i32)> = h
             .topics
             .iter()
@@ -59,7 +59,7 @@ impl Committer {
         h.wake_in(ms);
     }
 
-    pub(super) fn reply(&mut self, _reply: &Reply) {}
+    pub(super) fn reply(&self, _reply: &Reply) {}
 }
 
 /// Learns its id and does not join, or joins and is never heard of again.
@@ -96,7 +96,7 @@ impl Abandoner {
         }
     }
 
-    pub(super) fn wake(&mut self, h: &mut Hands<'_>) {
+    pub(super) fn wake(&self, h: &mut Hands<'_>) {
         if h.calm {
             return;
         }
@@ -106,7 +106,7 @@ impl Abandoner {
         h.wake_in(ms);
     }
 
-    pub(super) fn reply(&mut self, reply: &Reply, h: &mut Hands<'_>) {
+    pub(super) fn reply(&self, reply: &Reply, h: &mut Hands<'_>) {
         if let Reply::Join(reply) = reply
             && reply.error == ErrorCode::MemberIdRequired
         {
@@ -153,7 +153,7 @@ impl Confused {
         }
     }
 
-    pub(super) fn wake(&mut self, h: &mut Hands<'_>) {
+    pub(super) fn wake(&self, h: &mut Hands<'_>) {
         if h.calm {
             return;
         }
