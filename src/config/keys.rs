@@ -216,10 +216,11 @@ keys! {
         group_consumer_assignors: Vec<String> = "group.consumer.assignors", "uniform,range", Rule::SomeOf(&["uniform", "range"]);
         /// Which way a group with members may change between the classic and the consumer protocol.
         group_consumer_migration_policy: MigrationPolicy = "group.consumer.migration.policy", "bidirectional", Rule::OneOf(&["disabled", "upgrade", "downgrade", "bidirectional"]);
-        /// How often subscriptions by regular expression are matched again.
+        /// Accepted and without effect: subscriptions by regular expression follow every change of
+        /// topics within a second.
         group_consumer_regex_refresh_interval_ms: i32 = "group.consumer.regex.refresh.interval.ms", "600000", int_from(10_000);
-        /// Answers a member that must act soon with a shorter heartbeat interval than the group's, so
-        /// that a rebalance does not wait for it.
+        /// Asks members to come sooner than the group's heartbeat interval while a change concerns
+        /// them, and for some twenty seconds after each, so that rebalances do not wait for them.
         consumer_heartbeat_hint_enable: bool = "convoke.consumer.heartbeat.hint.enable", "true", ANY;
     }
 
