@@ -10,7 +10,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "admin", "server", "client", "config", "log", "wire", "group", "broker",
+            "admin", "server", "client", "config", "log", "sim", "wire", "group", "broker",
         ],
     ),
     ("admin", &["server", "config", "group", "wire", "broker"]),
