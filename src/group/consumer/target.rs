@@ -14,7 +14,7 @@ use crate::group::{Actions, Coordinator};
 
 /// How long the group waits for more of the same when a target is owed and nobody's heartbeat asks for it: members that
 /// leave together, or one that leaves for another to come, are one change.
-const SETTLE_MS: i64 = 100;
+const SETTLE_MS: i64 = 250;
 /// The same for patterns, when topics come and go.
 const PATTERNS_SETTLE_MS: i64 = 500;
 

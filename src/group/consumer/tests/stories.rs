@@ -77,7 +77,7 @@ fn members_that_leave_together_are_one_change() {
         before,
         "waits a moment for more"
     );
-    world.advance(100);
+    world.advance(250);
     let described = world.describe();
     assert_eq!(described.assignment_epoch, described.group_epoch);
 }
@@ -266,7 +266,7 @@ fn whoever_does_not_revoke_in_time_is_fenced() {
     world.beat(beating("b", 3));
     world.advance(1);
     assert_eq!(world.refusal(beating("a", 2)), ErrorCode::UnknownMemberId);
-    world.advance(100);
+    world.advance(250);
     assert_eq!(count(&world.beat(beating("b", 3)).assignment), Some(4));
 }
 
@@ -380,7 +380,7 @@ fn topics_that_change_are_followed_without_a_heartbeat() {
     world.advance(5_000);
     world.beat(beating("a", 2));
     let id = world.create("late", 1);
-    world.advance(100);
+    world.advance(250);
     assert_eq!(world.describe().assignment_epoch, 3);
     let a = world.beat(beating("a", 2));
     assert_eq!((a.member_epoch, a.assignment), (3, Some(of(id, &[0]))));
