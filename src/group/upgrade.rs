@@ -264,7 +264,16 @@ impl Coordinator {
 
     /// Makes a classic group of a consumer group whose members all speak the classic protocol: Stable, with the group
     /// epoch as generation, everybody with what it has.
-    pub(super) fn downgrade(&mut self, now: Millis, group_id: &GroupId, actions: &mut Actions) {
+    ///
+    /// `stays` says that nothing has to move. Otherwise the caller lets the group gather anew, and the record names no
+    /// leader, so that a group that is loaded from it gathers too.
+    pub(super) fn downgrade(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        stays: bool,
+        actions: &mut Actions,
+    ) {
         let Some(group) = self.state.consumer(group_id) else {
             return;
         };
@@ -287,11 +296,14 @@ impl Coordinator {
         for tombstone in tombstones {
             self.emit(tombstone, actions);
         }
-        let value = Some(settled.value().into());
+        let mut value = settled.value();
+        if !stays {
+            value.leader = None;
+        }
         self.emit(
             Record::GroupMetadata {
                 group_id: group_id.clone(),
-                value,
+                value: Some(value.into()),
             },
             actions,
         );
@@ -299,6 +311,24 @@ impl Coordinator {
             self.arm_session_in(now, group_id, &mut settled, &member_id);
         }
         self.keep(group_id.clone(), Box::new(settled));
+    }
+
+    /// Whether the members hold every partition that the group subscribes to.
+    pub(super) fn holds_its_topics(&self, group_id: &str) -> bool {
+        let Some(group) = self.state.consumer(group_id) else {
+            return true;
+        };
+        let topics = group.names().filter_map(|name| self.topics.get(name));
+        let wanted: usize = topics
+            .map(|topic| usize::try_from(topic.partitions).unwrap_or(0))
+            .sum();
+        let held: usize = group
+            .members()
+            .flat_map(|(_, member)| &member.current().assigned)
+            .filter(|topic| self.topics.name_of(topic.topic_id).is_some())
+            .map(|topic| topic.partitions.len())
+            .sum();
+        held >= wanted
     }
 
     /// After a downgrade because somebody is gone: the others must share what it had.

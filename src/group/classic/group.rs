@@ -155,7 +155,9 @@ impl Group {
         }
         group.protocol_type = value.protocol_type.clone();
         group.protocol = value.protocol.clone();
-        group.leader = value.leader.clone();
+        if value.leader.is_some() {
+            group.leader = value.leader.clone();
+        }
         group.phase = Phase::Stable;
         group.compute_subscribed();
         group

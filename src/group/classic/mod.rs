@@ -297,6 +297,9 @@ impl Coordinator {
             }
             if group.member_count() > self.config.max_size {
                 self.rebalance(now, &group_id, &mut group, Cause::GroupOverMaxSize, actions);
+            } else if value.leader.is_none() {
+                // It turned classic and was about to gather.
+                self.rebalance(now, &group_id, &mut group, Cause::Migration, actions);
             }
             self.keep(group_id, group);
         }

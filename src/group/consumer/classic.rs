@@ -94,7 +94,12 @@ impl Coordinator {
             .current()
             .member_epoch;
         if replaces_consumer && self.may_downgrade(&group_id) {
-            self.downgrade(now, &group_id, actions);
+            let is_whole = self.holds_its_topics(&group_id);
+            self.downgrade(now, &group_id, is_whole, actions);
+            if !is_whole {
+                // Nobody leads yet, so nobody would notice what is in no member's hands.
+                self.rebalance_downgraded(now, &group_id, Cause::Migration, actions);
+            }
         } else {
             self.arm_consumer_session(now, &group_id, &member_id);
             self.session(&group_id, &member_id).owes_join = false;

@@ -237,7 +237,7 @@ impl Coordinator {
         }
         self.drop_unused_patterns(group_id, actions);
         if self.may_downgrade(group_id) {
-            self.downgrade(now, group_id, actions);
+            self.downgrade(now, group_id, false, actions);
             return self.rebalance_downgraded(now, group_id, cause, actions);
         }
         self.raise_epoch(group_id, cause, actions);
