@@ -9,6 +9,7 @@ mod check;
 mod client;
 mod disk;
 mod net;
+mod pattern;
 mod rng;
 mod server;
 mod trace;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use self::classic::{Group, Phase, Seen};
 use self::offsets::Offsets;
+use super::pattern;
 use super::rng::Rng;
-use crate::group::pattern::Pattern;
 use crate::group::record::Record;
 use crate::group::request::{
     ConsumerDescribeReply, Describe, DescribeReply, ErrorCode, List, OffsetFetch, OffsetFetchReply,
@@ -490,8 +490,7 @@ impl Check {
         for (_, topic) in self.expiring.extract_if(.., |(of, _)| of == group_id) {
             let used = after.members.iter().any(|member| {
                 let regex = &member.subscribed_topic_regex;
-                member.subscribed_topic_names.contains(&topic)
-                    || !regex.is_empty() && Pattern::new(regex).is_ok_and(|p| p.matches(&topic))
+                member.subscribed_topic_names.contains(&topic) || pattern::matches(regex, &topic)
             });
             if used {
                 return Err(format!(

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::super::pattern;
 use super::{Asked, Commit, Hands, named};
-use crate::group::pattern::Pattern;
 use crate::group::request::{
     ConsumerHeartbeat, ConsumerHeartbeatReply, ErrorCode, IdPartitions, Reply, Request,
 };
@@ -129,7 +129,7 @@ impl Modern {
 
     /// Whether it subscribes to a topic.
     pub(in crate::sim) fn wants(&self, topic: &TopicName) -> bool {
-        let matches = |regex: &str| Pattern::new(regex).is_ok_and(|p| p.matches(topic));
+        let matches = |regex| pattern::matches(regex, topic);
         self.habits.topics.contains(topic) || self.habits.regex.is_some_and(matches)
     }
 
