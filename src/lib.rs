@@ -12,6 +12,7 @@
 //! | [`log`] | The disk: the data folder, the group log with its one sync for everybody, snapshots, recovery, and the segments that topic data lies in too. |
 //! | [`broker`] | The data plane of a cluster of one: topics, Produce, Fetch, ListOffsets, configs. Batches stay opaque. |
 //! | [`server`] | The hall: connections at the gate, routing, a desk (shard) for each coordinator, metrics. |
+//! | [`desk`] | What is decided between connections, a coordinator and the log: which reply waits for which record, what happens when the log refuses, what time it is. Touches nothing itself. |
 //! | [`config`] | Every setting once, under Kafka's name. |
 //! | [`admin`] | The noticeboard: health, readiness and metrics over HTTP. |
 //! | [`cli`] | The bell: the `convoke` command. |
@@ -55,6 +56,7 @@ pub mod cli;
 pub mod client;
 #[cfg(feature = "server")]
 pub mod config;
+pub mod desk;
 pub mod group;
 #[cfg(feature = "server")]
 pub mod log;

@@ -4,40 +4,39 @@
     reason = "this is the one place of the shell that reads the clocks"
 )]
 
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::desk::time::ServerTime;
 use crate::group::types::Millis;
 
-/// Wall clock at start plus monotonic time since: a jump of the wall clock evicts nobody and expires nothing.
+/// [`ServerTime`] by the clocks of this machine.
 #[derive(Debug)]
 pub(crate) struct Clock {
     started: Instant,
-    /// Unix milliseconds that `started` stands for; only ever raised.
-    origin_ms: AtomicI64,
+    time: ServerTime,
 }
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        // A wall clock before 1970 counts as 1970: stamps must not be negative, which means "unknown" in records.
+        // A wall clock before 1970 counts as 1970.
         let wall = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
+        let wall = Millis(i64::try_from(wall.as_millis()).unwrap_or(i64::MAX / 2));
         Self {
             started: Instant::now(),
-            origin_ms: AtomicI64::new(i64::try_from(wall.as_millis()).unwrap_or(i64::MAX / 2)),
+            time: ServerTime::start(wall),
         }
     }
 
     /// The time now, in unix milliseconds that never go back.
     pub(crate) fn now(&self) -> Millis {
-        Millis(self.origin_ms.load(Ordering::Relaxed)).plus(self.uptime_ms())
+        self.time.at(self.uptime_ms())
     }
 
     /// Makes sure that no later [`Clock::now`] is before `stored`, the newest stamp found in the log.
     pub(crate) fn raise(&self, stored: Millis) {
-        let origin = stored.0.saturating_sub(self.uptime_ms());
-        self.origin_ms.fetch_max(origin, Ordering::Relaxed);
+        self.time.raise(stored, self.uptime_ms());
     }
 
     /// Milliseconds since the start.

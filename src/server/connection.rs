@@ -19,9 +19,10 @@ use tokio::net::tcp::OwnedReadHalf;
 use super::budget::{self, Charge, Leave};
 use super::frames::{BadFrame, FrameBuffer};
 use super::gate::{Cut, Phase, Place, Shared};
-use super::hop::{Arrival, Holder};
 use super::route::{Door, Outcome, Step};
 use super::{House, quiet::Quiet};
+use crate::desk::hop::{Arrival, Holder};
+use crate::desk::line::{Line, Turn};
 use crate::wire;
 
 /// One read takes this much at most; small frames need no buffer of their own.
@@ -124,6 +125,7 @@ pub(crate) async fn run(
         peer: wire::Peer::new(host_text(peer.ip())),
         input: FrameBuffer::new(house.frame_bytes_max),
         first: None,
+        line: Line::default(),
         receiving: false,
         held: Charge::none(&house.budget),
         output: BytesMut::new(),
@@ -158,6 +160,7 @@ struct Connection {
     input: FrameBuffer,
     /// A whole frame that the last read gave.
     first: Option<Bytes>,
+    line: Line,
     /// The frame that is arriving has its deadline.
     receiving: bool,
     /// What the buffer holds is charged here.
@@ -178,6 +181,8 @@ struct InService {
 
 enum Never {}
 
+const LOST: &str = "its request failed inside the coordinator";
+
 impl Connection {
     async fn serve(&mut self) -> Result<Never, End> {
         loop {
@@ -197,9 +202,13 @@ impl Connection {
             } = self.begin(frame)?;
             match step {
                 Step::Reply(reply) => self.answer(&header, started_us, &reply)?,
-                Step::Parked => match self.arrival().await? {
-                    Arrival::Superseded => return Err(self.stay_mute().await),
-                    arrival => self.answer_arrival(&header, started_us, arrival)?,
+                Step::Parked => match self.arrival().await?.into() {
+                    Turn::Answer(reply) => {
+                        self.answer(&header, started_us, &wire::Reply::Group(reply))?;
+                    }
+                    Turn::Mute => return Err(self.stay_mute().await),
+                    Turn::Close => return Err(End::Unanswered(LOST)),
+                    Turn::Cut => return Err(End::Cut(Cut::Gone)),
                 },
                 Step::Later(later) => {
                     let outcome = self.later(later).await?;
@@ -213,10 +222,11 @@ impl Connection {
     }
 
     fn next_frame(&mut self) -> Result<Option<Bytes>, End> {
-        let frame = match self.first.take() {
-            Some(frame) => Some(frame),
-            None => self.input.next()?,
-        };
+        let (first, input) = (&mut self.first, &mut self.input);
+        let frame = self.line.next(|| match first.take() {
+            Some(frame) => Ok(Some(frame)),
+            None => input.next(),
+        })?;
         if frame.is_some() {
             self.receiving = false;
             self.held.set(self.input.len());
@@ -240,19 +250,6 @@ impl Connection {
         })
     }
 
-    fn answer_arrival(
-        &mut self,
-        header: &wire::Header,
-        started_us: u64,
-        arrival: Arrival,
-    ) -> Result<(), End> {
-        match arrival {
-            Arrival::Reply(reply) => self.answer(header, started_us, &wire::Reply::Group(reply)),
-            Arrival::Lost => Err(End::Unanswered("its request failed inside the coordinator")),
-            Arrival::Superseded | Arrival::Cut => Err(End::Cut(Cut::Gone)),
-        }
-    }
-
     fn answer_outcome(
         &mut self,
         header: &wire::Header,
@@ -263,6 +260,7 @@ impl Connection {
             Outcome::Reply(reply) => self.answer(header, started_us, &reply),
             Outcome::Silence => {
                 self.house.metrics.answered(header, started_us, None);
+                self.line.answered();
                 Ok(())
             }
             Outcome::Close(why) => Err(End::Unanswered(why)),
@@ -277,6 +275,7 @@ impl Connection {
     ) -> Result<(), End> {
         let frame = wire::encode(header, reply)?;
         self.house.metrics.answered(header, started_us, Some(reply));
+        self.line.answered();
         if self.output.is_empty() {
             self.output = frame;
         } else {

@@ -15,7 +15,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 
 use super::clock::Clock;
-use super::hop::{Holder, Pigeonhole};
+use crate::desk::hop::{Holder, Pigeonhole};
 
 /// What a connection is doing, and until when it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

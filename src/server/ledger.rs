@@ -22,6 +22,9 @@ pub(crate) enum Error {
     /// The records have no bytes, or the bytes are no records.
     #[error(transparent)]
     Batch(#[from] BatchError),
+    /// The shard is being loaded.
+    #[error("the group log is being read again")]
+    Away,
     /// The coordinator panicked while it took a record in.
     #[error("the coordinator panicked while it was loaded")]
     Panicked,

@@ -12,7 +12,6 @@ mod data;
 mod errors;
 mod frames;
 mod gate;
-mod hop;
 mod housekeeping;
 mod knobs;
 mod ledger;

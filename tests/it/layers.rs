@@ -10,16 +10,20 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "admin", "server", "client", "config", "log", "sim", "wire", "group", "broker",
+            "admin", "server", "client", "config", "log", "sim", "desk", "wire", "group", "broker",
         ],
     ),
     ("admin", &["server", "config", "group", "wire", "broker"]),
-    ("server", &["broker", "config", "log", "wire", "group"]),
+    (
+        "server",
+        &["broker", "config", "desk", "log", "wire", "group"],
+    ),
     ("broker", &["log"]),
     ("client", &[]),
     ("config", &[]),
     ("log", &[]),
     ("sim", &["wire", "group"]),
+    ("desk", &["group"]),
     ("wire", &["group"]),
     ("group", &[]),
 ];

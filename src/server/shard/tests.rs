@@ -2,11 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use super::super::hop::Gather;
 use super::*;
+use crate::desk::hop::Gather;
 use crate::group::request::{
-    CommitPartition, CommitTopic, FetchTopic, FetchedPartition, Join, OffsetCommit, OffsetFetch,
-    Protocol,
+    CommitPartition, CommitTopic, ErrorCode, FetchTopic, FetchedPartition, Join, OffsetCommit,
+    OffsetFetch, Protocol,
 };
 use crate::group::types::{Client, Topic, TopicId, TopicRef};
 use crate::log::fs::RealFs;

@@ -11,7 +11,7 @@ use crate::group::request::Reply;
 
 /// How waiting for a reply ends.
 #[derive(Debug)]
-pub(crate) enum Arrival {
+pub enum Arrival {
     /// With the reply.
     Reply(Reply),
     /// The shard let the request fall without an answer: the connection has to close.
@@ -30,7 +30,7 @@ struct Inside {
 
 /// Where one connection waits for one reply at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Pigeonhole {
+pub struct Pigeonhole {
     inside: Mutex<Inside>,
 }
 
@@ -55,12 +55,12 @@ impl Pigeonhole {
     }
 
     /// Ends the waiting, now and later.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         self.put(Arrival::Cut);
     }
 
     /// Takes what has arrived.
-    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<Arrival> {
+    pub fn poll(&self, cx: &Context<'_>) -> Poll<Arrival> {
         let mut inside = self.lock();
         match inside.arrival.take() {
             Some(Arrival::Cut) => {
@@ -79,13 +79,13 @@ impl Pigeonhole {
     }
 
     /// Waits for the reply.
-    pub(crate) async fn arrival(&self) -> Arrival {
+    pub async fn arrival(&self) -> Arrival {
         poll_fn(|cx| self.poll(cx)).await
     }
 }
 
 /// Who holds a pigeonhole: the connection's shared part.
-pub(crate) trait Holder: Send + Sync {
+pub trait Holder: Send + Sync {
     /// The pigeonhole.
     fn pigeonhole(&self) -> &Pigeonhole;
 }
@@ -113,23 +113,23 @@ impl Target {
 
 /// The duty to answer one request. Dropped without an answer, it closes the connection.
 #[derive(Debug)]
-pub(crate) struct ReplyTo(Option<Target>);
+pub struct ReplyTo(Option<Target>);
 
 impl ReplyTo {
     /// Answers into the holder's pigeonhole.
-    pub(crate) fn holder(holder: Arc<dyn Holder>) -> Self {
+    pub fn holder(holder: Arc<dyn Holder>) -> Self {
         Self(Some(Target::One(holder)))
     }
 
     /// Answers.
-    pub(crate) fn send(mut self, reply: Reply) {
+    pub fn send(mut self, reply: Reply) {
         if let Some(target) = self.0.take() {
             target.put(Arrival::Reply(reply));
         }
     }
 
     /// Leaves the connection open and mute: its member asked again elsewhere, and Kafka never answers the first.
-    pub(crate) fn supersede(mut self) {
+    pub fn supersede(mut self) {
         match self.0.take() {
             Some(one @ Target::One(_)) => one.put(Arrival::Superseded),
             Some(part) => part.put(Arrival::Lost),
@@ -156,13 +156,13 @@ struct Parts {
 
 /// Where the parts of a split request come together.
 #[derive(Debug)]
-pub(crate) struct Gather {
+pub struct Gather {
     parts: Mutex<Parts>,
 }
 
 impl Gather {
     /// Room for `count` parts.
-    pub(crate) fn new(count: usize) -> Arc<Self> {
+    pub fn new(count: usize) -> Arc<Self> {
         let mut replies = Vec::new();
         replies.resize_with(count, || None);
         Arc::new(Self {
@@ -176,7 +176,7 @@ impl Gather {
     }
 
     /// The duty to bring part `index`. Once per part.
-    pub(crate) fn part(self: &Arc<Self>, index: usize) -> ReplyTo {
+    pub fn part(self: &Arc<Self>, index: usize) -> ReplyTo {
         ReplyTo(Some(Target::Part(self.clone(), index)))
     }
 
@@ -204,7 +204,7 @@ impl Gather {
     }
 
     /// Waits for all parts and gives them in order; `None` if one was lost.
-    pub(crate) async fn all(&self) -> Option<Vec<Reply>> {
+    pub async fn all(&self) -> Option<Vec<Reply>> {
         poll_fn(|cx| {
             let mut parts = self.lock();
             if parts.missing == 0 {
