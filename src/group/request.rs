@@ -103,7 +103,7 @@ error_codes! {
 }
 
 /// Everything that may be asked of a coordinator.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// JoinGroup.
     Join(Join),
@@ -180,7 +180,7 @@ pub struct Protocol {
 }
 
 /// JoinGroup.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Join {
     /// The group.
     pub group_id: GroupId,
@@ -207,7 +207,7 @@ pub struct Join {
 }
 
 /// SyncGroup.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sync {
     /// The group.
     pub group_id: GroupId,
@@ -228,7 +228,7 @@ pub struct Sync {
 }
 
 /// Heartbeat.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
     /// The group.
     pub group_id: GroupId,
@@ -241,7 +241,7 @@ pub struct Heartbeat {
 }
 
 /// LeaveGroup: a batch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leave {
     /// The group.
     pub group_id: GroupId,
@@ -250,7 +250,7 @@ pub struct Leave {
 }
 
 /// One entry of a LeaveGroup request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeavingMember {
     /// Empty: whoever holds the instance id.
     pub member_id: MemberId,
@@ -261,7 +261,7 @@ pub struct LeavingMember {
 }
 
 /// OffsetCommit.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OffsetCommit {
     /// The group.
     pub group_id: GroupId,
@@ -282,7 +282,7 @@ pub struct OffsetCommit {
 }
 
 /// One topic of an OffsetCommit request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitTopic {
     /// The topic.
     pub topic: TopicRef,
@@ -291,7 +291,7 @@ pub struct CommitTopic {
 }
 
 /// One partition of an OffsetCommit request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitPartition {
     /// The partition.
     pub index: i32,
@@ -304,7 +304,7 @@ pub struct CommitPartition {
 }
 
 /// OffsetFetch of one group.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OffsetFetch {
     /// The group.
     pub group_id: GroupId,
@@ -321,7 +321,7 @@ pub struct OffsetFetch {
 }
 
 /// One topic of an OffsetFetch request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchTopic {
     /// The topic.
     pub topic: TopicRef,
@@ -330,7 +330,7 @@ pub struct FetchTopic {
 }
 
 /// OffsetDelete.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OffsetDelete {
     /// The group.
     pub group_id: GroupId,
@@ -339,7 +339,7 @@ pub struct OffsetDelete {
 }
 
 /// ListGroups.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct List {
     /// Only groups in these states; empty for all. Compared trimmed and without regard to case.
     pub states: Vec<Arc<str>>,
@@ -348,7 +348,7 @@ pub struct List {
 }
 
 /// DescribeGroups of one group.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Describe {
     /// The group.
     pub group_id: GroupId,
@@ -360,7 +360,7 @@ pub struct Describe {
 pub type IdPartitions = Vec<(TopicId, Vec<i32>)>;
 
 /// ConsumerGroupHeartbeat (KIP-848). `None` and −1 mean "as before".
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerHeartbeat {
     /// The group.
     pub group_id: GroupId,

@@ -8,6 +8,7 @@
 mod check;
 mod client;
 mod disk;
+mod frames;
 mod net;
 mod pattern;
 mod rng;

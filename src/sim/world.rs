@@ -9,10 +9,12 @@ use super::client::{
     Abandoner, Admin, Asked, Committer, Confused, Consumer, Gossip, Habits, Hands, IdPartition,
     Modern, ModernHabits, Outstanding, Role, TopicAsk, wanted,
 };
+use super::frames::{self, Dialogue};
 use super::net::{ConnId, Event, Net, Weather};
 use super::rng::Rng;
 use super::server::Server;
 use super::trace::Trace;
+use crate::group::request::{Reply, Request};
 use crate::group::types::{GroupId, Topic, TopicId, TopicName, Topics, TopicsChange};
 use crate::group::{Bounded, GroupConfig};
 
@@ -29,11 +31,17 @@ const REPLAY_EVERY: u64 = 50;
 #[derive(Debug)]
 struct Client {
     role: Role,
-    conn: Option<ConnId>,
+    conn: Option<(ConnId, Dialogue)>,
     next_call: u64,
     outstanding: Vec<Outstanding>,
     /// When it is going to look around.
     wake_at: i64,
+}
+
+impl Client {
+    fn is_on(&self, conn: ConnId) -> bool {
+        self.conn.as_ref().is_some_and(|(own, _)| *own == conn)
+    }
 }
 
 /// The faults of this world, each so many times in a thousand changes of the weather.
@@ -373,7 +381,7 @@ impl World {
         }
         if self.net.rng.chance(climate.cut) {
             let client = self.net.rng.index(self.clients.len());
-            if let Some(conn) = self.clients[client].conn {
+            if let Some((conn, _)) = self.clients[client].conn {
                 self.net.cut(conn);
             }
         }
@@ -454,7 +462,7 @@ impl World {
         let mut unsent = Vec::new();
         for request in sends {
             let asked = Asked::of(&request);
-            if !self.send(client, request) {
+            if !self.send(client, request)? {
                 unsent.push(asked);
             }
         }
@@ -472,39 +480,36 @@ impl World {
     }
 
     /// Sends a request, over a new connection if need be; tells whether that could be done.
-    fn send(&mut self, client: usize, request: crate::group::request::Request) -> bool {
-        if self.clients[client].conn.is_none() {
-            if !self.server.is_up() {
-                return false;
-            }
-            self.clients[client].conn = Some(self.net.connect(client));
-        }
+    fn send(&mut self, client: usize, request: Request) -> Result<bool, String> {
         let state = &mut self.clients[client];
-        let Some(conn) = state.conn else {
-            return false;
-        };
+        if state.conn.is_none() && !self.server.is_up() {
+            return Ok(false);
+        }
+        let (conn, dialogue) = state
+            .conn
+            .get_or_insert_with(|| (self.net.connect(client), Dialogue::new()));
+        let conn = *conn;
         let call = state.next_call;
         state.next_call += 1;
+        let (name, rng) = (state.role.name(), &mut self.net.rng);
+        let (header, request) =
+            dialogue.ask(name, call as i32, request, rng, &mut self.net.trace)?;
         state.outstanding.push(Outstanding {
             call,
             asked: Asked::of(&request),
+            header,
             since: self.net.now,
         });
         let patience_ms = state.role.patience_ms();
         self.net.send(conn, call, request);
         self.wake_at(client, self.net.now + patience_ms);
-        true
+        Ok(true)
     }
 
-    fn deliver(
-        &mut self,
-        conn: ConnId,
-        call: u64,
-        reply: crate::group::request::Reply,
-    ) -> Result<(), String> {
+    fn deliver(&mut self, conn: ConnId, call: u64, reply: Reply) -> Result<(), String> {
         let client = self.net.client_of(conn);
         let state = &mut self.clients[client];
-        if state.conn != Some(conn) {
+        if !state.is_on(conn) {
             return Ok(());
         }
         if state.outstanding.first().map(|first| first.call) != Some(call) {
@@ -513,7 +518,8 @@ impl World {
                 state.outstanding.first()
             ));
         }
-        let asked = state.outstanding.remove(0).asked;
+        let Outstanding { asked, header, .. } = state.outstanding.remove(0);
+        let reply = frames::answer(&header, reply, &mut self.net.trace)?;
         self.net.trace.note(client as u64 ^ call << 32);
         let mut reply = Some(reply);
         self.act(client, &mut |role, hands| match reply.take() {
@@ -524,7 +530,7 @@ impl World {
 
     fn closed(&mut self, conn: ConnId) -> Result<(), String> {
         let client = self.net.client_of(conn);
-        if self.clients[client].conn == Some(conn) {
+        if self.clients[client].is_on(conn) {
             self.hang_up(client)?;
         }
         Ok(())
@@ -532,7 +538,7 @@ impl World {
 
     /// A client gives its connection up.
     fn hang_up(&mut self, client: usize) -> Result<(), String> {
-        if let Some(conn) = self.clients[client].conn.take() {
+        if let Some((conn, _)) = self.clients[client].conn.take() {
             self.net.close(conn);
         }
         for lost in std::mem::take(&mut self.clients[client].outstanding) {

@@ -400,6 +400,19 @@ impl Writer {
         }
     }
 
+    /// An array that may be null.
+    pub(crate) fn nullable_items<T>(
+        &mut self,
+        items: Option<&[T]>,
+        element: impl FnMut(&mut Self, &T),
+    ) {
+        match items {
+            Some(items) => self.items(items, element),
+            None if self.flexible => self.out.put_u8(0),
+            None => self.i32(-1),
+        }
+    }
+
     /// No tagged fields, where the encoding has them.
     pub(crate) fn tags(&mut self) {
         if self.flexible {

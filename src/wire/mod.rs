@@ -7,7 +7,7 @@
 //! affair.
 
 pub mod api;
-mod bytes;
+pub(crate) mod bytes;
 pub mod data;
 mod groups;
 mod guard;

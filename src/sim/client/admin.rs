@@ -25,6 +25,10 @@ impl Admin {
         }
     }
 
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.client.id
+    }
+
     pub(super) fn wake(&self, h: &mut Hands<'_>) {
         if h.calm {
             return;

@@ -95,6 +95,10 @@ impl Consumer {
         }
     }
 
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.client.id
+    }
+
     pub(in crate::sim) fn group_id(&self) -> &GroupId {
         &self.habits.group_id
     }
@@ -482,7 +486,8 @@ impl Consumer {
             generation: self.generation,
             member_id: self.member_id.clone(),
             group_instance_id: self.habits.instance_id.clone(),
-            protocol_type: reply.protocol_type.clone(),
+            // Older versions of JoinGroup do not tell what the client knows anyway.
+            protocol_type: Some("consumer".into()),
             protocol_name: reply.protocol_name.clone(),
             protocol_required: self.habits.skips,
             assignments,

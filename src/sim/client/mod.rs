@@ -8,6 +8,7 @@ mod odd;
 
 use std::sync::Arc;
 
+use super::frames::HOST;
 use super::net::Call;
 use super::rng::Rng;
 use super::trace::Trace;
@@ -15,6 +16,7 @@ use crate::group::request::{
     CommitPartition, CommitTopic, FetchTopic, OffsetCommit, OffsetFetch, Reply, Request,
 };
 use crate::group::types::{Client, GroupId, InstanceId, MemberId, TopicName, TopicRef, Topics};
+use crate::wire::Header;
 
 pub(super) use admin::Admin;
 pub(super) use consumer::{Consumer, Habits};
@@ -151,6 +153,18 @@ impl Role {
         }
     }
 
+    /// What it calls itself.
+    pub(super) fn name(&self) -> &Arc<str> {
+        match self {
+            Self::Consumer(client) => client.name(),
+            Self::Modern(client) => client.name(),
+            Self::Committer(client) => &client.client.id,
+            Self::Abandoner(client) => client.name(),
+            Self::Confused(client) => client.name(),
+            Self::Admin(client) => client.name(),
+        }
+    }
+
     /// How long it waits for an answer.
     pub(super) fn patience_ms(&self) -> i64 {
         match self {
@@ -214,17 +228,18 @@ impl Asked {
 }
 
 /// A request that is not answered yet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Outstanding {
     pub(super) call: Call,
     pub(super) asked: Asked,
+    pub(super) header: Header,
     pub(super) since: i64,
 }
 
 fn named(id: &str) -> Client {
     Client {
         id: id.into(),
-        host: "/127.0.0.1".into(),
+        host: HOST.into(),
     }
 }
 
@@ -240,7 +255,8 @@ struct Commit<'a> {
 
 impl Commit<'_> {
     fn of(self, partitions: &[(TopicName, i32)], h: &mut Hands<'_>) -> Request {
-        let by_id = h.rng.chance(200);
+        let known = |(topic, _): &(TopicName, i32)| h.topics.get(topic).is_some();
+        let by_id = h.rng.chance(200) && partitions.iter().all(known);
         let retention = h.rng.chance(30).then_some(h.rng.between(0, 60_000));
         let topics = partitions
             .iter()
@@ -271,8 +287,8 @@ impl Commit<'_> {
             member_id: self.member_id,
             generation_or_epoch: self.generation,
             group_instance_id: self.instance_id,
-            retention_time_ms: retention.filter(|_| !by_id),
-            consumer_errors: h.rng.chance(500),
+            retention_time_ms: retention,
+            consumer_errors: retention.is_none() && h.rng.chance(500),
             topics,
         })
     }

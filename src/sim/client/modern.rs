@@ -99,6 +99,10 @@ impl Modern {
         }
     }
 
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.client.id
+    }
+
     pub(in crate::sim) fn group_id(&self) -> &GroupId {
         &self.habits.group_id
     }

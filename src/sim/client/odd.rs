@@ -96,6 +96,10 @@ impl Abandoner {
         }
     }
 
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.client.id
+    }
+
     pub(super) fn wake(&self, h: &mut Hands<'_>) {
         if h.calm {
             return;
@@ -151,6 +155,10 @@ impl Confused {
             client: named(name),
             groups,
         }
+    }
+
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.client.id
     }
 
     pub(super) fn wake(&self, h: &mut Hands<'_>) {
