@@ -265,13 +265,13 @@ impl Coordinator {
     /// Makes a classic group of a consumer group whose members all speak the classic protocol: Stable, with the group
     /// epoch as generation, everybody with what it has.
     ///
-    /// `stays` says that nothing has to move. Otherwise the caller lets the group gather anew, and the record names no
-    /// leader, so that a group that is loaded from it gathers too.
+    /// With a cause to gather the group begins a rebalance at once: what somebody had is in nobody's hands, and without
+    /// a leader nobody would notice. The record names no leader then, so that a group that is loaded from it gathers too.
     pub(super) fn downgrade(
         &mut self,
         now: Millis,
         group_id: &GroupId,
-        stays: bool,
+        gather: Option<Cause>,
         actions: &mut Actions,
     ) {
         let Some(group) = self.state.consumer(group_id) else {
@@ -297,7 +297,7 @@ impl Coordinator {
             self.emit(tombstone, actions);
         }
         let mut value = settled.value();
-        if !stays {
+        if gather.is_some() {
             value.leader = None;
         }
         self.emit(
@@ -309,6 +309,9 @@ impl Coordinator {
         );
         for member_id in settled.member_ids() {
             self.arm_session_in(now, group_id, &mut settled, &member_id);
+        }
+        if let Some(cause) = gather {
+            self.rebalance(now, group_id, &mut settled, cause, actions);
         }
         self.keep(group_id.clone(), Box::new(settled));
     }
@@ -329,20 +332,6 @@ impl Coordinator {
             .map(|topic| topic.partitions.len())
             .sum();
         held >= wanted
-    }
-
-    /// After a downgrade because somebody is gone: the others must share what it had.
-    pub(super) fn rebalance_downgraded(
-        &mut self,
-        now: Millis,
-        group_id: &GroupId,
-        cause: Cause,
-        actions: &mut Actions,
-    ) {
-        if let Some(mut group) = self.classic.remove(&**group_id) {
-            self.rebalance(now, group_id, &mut group, cause, actions);
-            self.keep(group_id.clone(), group);
-        }
     }
 
     /// Removes a consumer group without members, so that a classic one can be made in its place. Its offsets stay.

@@ -95,11 +95,8 @@ impl Coordinator {
             .member_epoch;
         if replaces_consumer && self.may_downgrade(&group_id) {
             let is_whole = self.holds_its_topics(&group_id);
-            self.downgrade(now, &group_id, is_whole, actions);
-            if !is_whole {
-                // Nobody leads yet, so nobody would notice what is in no member's hands.
-                self.rebalance_downgraded(now, &group_id, Cause::Migration, actions);
-            }
+            let gather = (!is_whole).then_some(Cause::Migration);
+            self.downgrade(now, &group_id, gather, actions);
         } else {
             self.arm_consumer_session(now, &group_id, &member_id);
             self.session(&group_id, &member_id).owes_join = false;

@@ -237,8 +237,7 @@ impl Coordinator {
         }
         self.drop_unused_patterns(group_id, actions);
         if self.may_downgrade(group_id) {
-            self.downgrade(now, group_id, false, actions);
-            return self.rebalance_downgraded(now, group_id, cause, actions);
+            return self.downgrade(now, group_id, Some(cause), actions);
         }
         self.raise_epoch(group_id, cause, actions);
         if self
