@@ -20,7 +20,8 @@
 //! | [`sim`] | The core under a glass dome: clients, disk, crashes and time, all from one seed. |
 //!
 //! Arrows between rooms go one way, from the bell by way of the hall down to the core; `tests/it/layers.rs` holds them.
-//! [`group`], [`wire`] and [`sim`] build without the feature `server`, hence without tokio.
+//! [`group`], [`wire`] and [`desk`] build without the feature `server`, hence without tokio; so does [`sim`] with the
+//! feature of its name, but for the channels of tokio that [`log`] is made with.
 //!
 //! # The life of a request
 //!
@@ -58,10 +59,11 @@ pub mod client;
 pub mod config;
 pub mod desk;
 pub mod group;
-#[cfg(feature = "server")]
+#[cfg(feature = "sim")]
 pub mod log;
 #[cfg(feature = "server")]
 pub mod server;
+#[cfg(feature = "sim")]
 pub mod sim;
 pub mod wire;
 

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use super::error::Error;
 use super::group::{Position, SyncMode, SyncSample};
-use super::queue::{Disk, Queued};
+use super::queue::{Disk, Queue, Queued};
 use super::segments::{NewFrame, Segments};
 
 /// Files kept for reuse: overwriting one in place spares the file system's journal.
@@ -21,7 +21,7 @@ pub(super) const SPARES_MAX: usize = 2;
 const PINNED_SEGMENTS: u64 = 4;
 
 /// What the committer finds when it looks.
-enum Work {
+pub(super) enum Work {
     Frames(Vec<Queued>),
     Sync,
     Drop,
@@ -40,11 +40,7 @@ pub(super) struct Committer {
 }
 
 impl Committer {
-    /// Starts the thread.
-    pub(super) fn start(
-        disk: Arc<Disk>,
-        segments: Segments,
-    ) -> std::io::Result<thread::JoinHandle<()>> {
+    pub(super) fn new(disk: Arc<Disk>, segments: Segments) -> Self {
         let committer = Self {
             disk,
             segments,
@@ -53,9 +49,14 @@ impl Committer {
             sync_at: None,
         };
         committer.count();
+        committer
+    }
+
+    /// Starts the thread.
+    pub(super) fn start(self) -> std::io::Result<thread::JoinHandle<()>> {
         thread::Builder::new()
             .name("convoke-log".into())
-            .spawn(move || committer.run())
+            .spawn(move || self.run())
     }
 
     fn run(mut self) {
@@ -71,35 +72,52 @@ impl Committer {
     fn work(&mut self) -> Result<(), Error> {
         self.disk.stock_up();
         loop {
-            match self.next() {
-                Work::Frames(frames) => {
-                    self.commit(frames)?;
-                    self.disk.stock_up();
-                }
-                Work::Sync => self.sync()?,
-                Work::Drop => self.drop_segments()?,
-                Work::Close => return self.close(),
+            let work = self.next();
+            let closes = matches!(work, Work::Close);
+            self.step(work)?;
+            if closes {
+                return Ok(());
             }
         }
     }
 
+    /// Does a piece of work.
+    pub(super) fn step(&mut self, work: Work) -> Result<(), Error> {
+        match work {
+            Work::Frames(frames) => {
+                self.commit(frames)?;
+                self.disk.stock_up();
+                Ok(())
+            }
+            Work::Sync => self.sync(),
+            Work::Drop => self.drop_segments(),
+            Work::Close => self.close(),
+        }
+    }
+
+    /// Takes a piece of work, if there is one.
+    pub(super) fn look(&mut self, queue: &mut Queue) -> Option<Work> {
+        if !queue.frames.is_empty() {
+            let spent = std::mem::take(&mut self.spent);
+            return Some(Work::Frames(std::mem::replace(&mut queue.frames, spent)));
+        }
+        if queue.sync_wanted_lsn > queue.synced_lsn {
+            return Some(Work::Sync);
+        }
+        if queue.drop_wanted {
+            queue.drop_wanted = false;
+            return Some(Work::Drop);
+        }
+        queue.closing.then_some(Work::Close)
+    }
+
     /// Sleeps until there is work.
     fn next(&mut self) -> Work {
-        let mut queue = self.disk.lock();
+        let disk = self.disk.clone();
+        let mut queue = disk.lock();
         loop {
-            if !queue.frames.is_empty() {
-                let spent = std::mem::take(&mut self.spent);
-                return Work::Frames(std::mem::replace(&mut queue.frames, spent));
-            }
-            if queue.sync_wanted_lsn > queue.synced_lsn {
-                return Work::Sync;
-            }
-            if queue.drop_wanted {
-                queue.drop_wanted = false;
-                return Work::Drop;
-            }
-            if queue.closing {
-                return Work::Close;
+            if let Some(work) = self.look(&mut queue) {
+                return work;
             }
             let left = self
                 .sync_at
@@ -110,14 +128,12 @@ impl Committer {
             queue.committer_waits = true;
             queue = match left {
                 Some(left) => {
-                    self.disk
-                        .work
+                    disk.work
                         .wait_timeout(queue, left)
                         .unwrap_or_else(PoisonError::into_inner)
                         .0
                 }
-                None => self
-                    .disk
+                None => disk
                     .work
                     .wait(queue)
                     .unwrap_or_else(PoisonError::into_inner),

@@ -56,6 +56,8 @@ struct Disk {
     hold_syncs: bool,
     held_count: usize,
     sync_count: u64,
+    /// Drawn so far: a disk after a cut goes on from there.
+    salts: u64,
 }
 
 /// What was done to the disk.
@@ -157,7 +159,9 @@ impl FaultFs {
             .cloned()
             .collect();
         let after = Self::recording();
-        *after.lock() = Platter::default().play(ops).cut(survive);
+        let mut disk = Platter::default().play(ops).cut(survive);
+        disk.salts = self.lock().salts;
+        *after.lock() = disk;
         after
     }
 
@@ -281,6 +285,12 @@ fn put(bytes: &mut Vec<u8>, at: u64, part: &[u8]) {
 }
 
 impl Fs for FaultFs {
+    fn salt(&self) -> u64 {
+        let mut disk = self.lock();
+        disk.salts += 1;
+        disk.salts
+    }
+
     fn create_dirs(&self, dir: &Path) -> io::Result<()> {
         let mut disk = self.lock();
         disk.note(Op::CreateDirs(dir.to_owned()));

@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::Error;
-use super::fs::{Fs, Lock, Open};
-use super::segments::salt;
+use super::fs::{Fs, Lock, Open, salt};
 
 const META: &str = "convoke.meta";
 const META_NEW: &str = "convoke.meta.tmp";

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -35,8 +36,17 @@ impl fmt::Debug for Lock {
     }
 }
 
+/// A number nobody can guess, from the system's randomness.
+pub(super) fn salt() -> u64 {
+    RandomState::new().hash_one(0x0063_6f6e_766f_6b65_u64)
+}
+
 /// A file system. All paths are given whole; every call blocks.
 pub trait Fs: Send + Sync + fmt::Debug + 'static {
+    /// What tells the frames of a file from stale ones that lay in its place before: another number for every file.
+    fn salt(&self) -> u64 {
+        salt()
+    }
     /// Creates a folder and those above it; one that exists is fine.
     ///
     /// # Errors

@@ -27,6 +27,12 @@ pub struct Position(pub(super) u64);
 impl Position {
     /// Before the first append.
     pub const ZERO: Self = Self(0);
+
+    /// Counts appends since the first log of the folder.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
 }
 
 impl fmt::Display for Position {

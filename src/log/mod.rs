@@ -69,6 +69,8 @@
 //! ```
 //! The server also waits for [`GroupLog::failed`], and stops the process when it comes.
 
+#[doc(hidden)]
+pub mod by_hand;
 mod committer;
 mod error;
 #[doc(hidden)]

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, mpsc};
 
+use super::by_hand::ByHand;
 use super::committer::{Committer, SPARES_MAX};
 use super::error::Error;
 use super::folder::Folder;
@@ -13,7 +14,7 @@ use super::fs::Fs;
 use super::group::{GroupLog, LogOptions, Recovered};
 use super::queue::{Beginning, Disk, PartitionBook};
 use super::segments::{Segments, Spare};
-use super::snapshot::{self, SnapshotFile};
+use super::snapshot::{self, Message, Scribe, SnapshotFile};
 
 /// How far a recovery has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +24,9 @@ pub struct Progress {
     /// Bytes to read; an upper bound, since segments are not filled to the end.
     pub bytes_total: u64,
 }
+
+/// A log that has been read: its books, its files, and what shards ask of whoever writes snapshots.
+type Read = (Arc<Disk>, Segments, mpsc::Receiver<Message>);
 
 /// A group log that is held and not yet read.
 #[derive(Debug)]
@@ -91,6 +95,34 @@ impl Recovery {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<GroupLog, Error> {
         let dir = self.folder.group_dir();
+        let (disk, segments, messages) = self.read(sink, progress)?;
+        let thread = |e| Error::io("start a thread for", &dir, e);
+        let snapshots = Scribe::new(disk.clone()).start(messages).map_err(thread)?;
+        let committer = Committer::new(disk.clone(), segments)
+            .start()
+            .map_err(thread)?;
+        Ok(GroupLog::disk(disk, vec![committer, snapshots]))
+    }
+
+    /// As [`run`](Self::run), but the log has no threads: whoever opens it says when they would do something.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    #[doc(hidden)]
+    pub fn run_by_hand(
+        self,
+        sink: &mut dyn FnMut(Recovered) -> ControlFlow<()>,
+    ) -> Result<ByHand, Error> {
+        let (disk, segments, messages) = self.read(sink, &mut |_| ())?;
+        Ok(ByHand::new(disk, segments, messages))
+    }
+
+    fn read(
+        self,
+        sink: &mut dyn FnMut(Recovered) -> ControlFlow<()>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Read, Error> {
+        let dir = self.folder.group_dir();
         let fs = self.folder.fs().clone();
         let mut books = vec![PartitionBook::default(); usize::from(self.folder.partition_count())];
         let mut meter = Meter::new(&*fs, &dir, &self.snapshots, progress)?;
@@ -144,16 +176,16 @@ impl Recovery {
             tracing::warn!(file = %cut.path.display(), offset = cut.offset, "cut a torn end that was never acknowledged");
         }
         meter.done();
-        self.start(segments, opened.spares, books)
+        self.begin(segments, opened.spares, books)
     }
 
-    /// Sweeps up, and starts the threads.
-    fn start(
+    /// Sweeps up, and opens the books.
+    fn begin(
         self,
         segments: Segments,
         mut spares: Vec<Spare>,
         books: Vec<PartitionBook>,
-    ) -> Result<GroupLog, Error> {
+    ) -> Result<Read, Error> {
         let fs = self.folder.fs();
         let number = spares
             .iter()
@@ -186,18 +218,8 @@ impl Recovery {
             partitions: books,
         };
         let (sender, receiver) = mpsc::channel();
-        let dir = self.folder.group_dir();
-        let disk = Arc::new(Disk::new(
-            self.folder,
-            self.options,
-            beginning,
-            number,
-            sender,
-        ));
-        let thread = |e| Error::io("start a thread for", &dir, e);
-        let snapshots = snapshot::start(disk.clone(), receiver).map_err(thread)?;
-        let committer = Committer::start(disk.clone(), segments).map_err(thread)?;
-        Ok(GroupLog::disk(disk, vec![committer, snapshots]))
+        let disk = Disk::new(self.folder, self.options, beginning, number, sender);
+        Ok((Arc::new(disk), segments, receiver))
     }
 }
 

@@ -4,7 +4,6 @@
 //! end is cut when the folder is opened; anything else that does not read back as it was written refuses to open.
 //! Nothing here decides when to sync, and nothing here knows what the payloads mean.
 
-use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -168,7 +167,7 @@ impl Segments {
         let header = FileHeader {
             magic: MAGIC,
             base: self.next_lsn,
-            salt: salt(),
+            salt: self.fs.salt(),
         };
         spare
             .file
@@ -332,9 +331,4 @@ pub(super) fn check_size(bytes: u64) -> Result<(), Error> {
         });
     }
     Ok(())
-}
-
-/// A number nobody can guess, from the system's randomness.
-pub(super) fn salt() -> u64 {
-    RandomState::new().hash_one(0x0063_6f6e_766f_6b65_u64)
 }

@@ -19,7 +19,7 @@ use super::frame::{
 };
 use super::fs::{Fs, FsFile, Open};
 use super::queue::Disk;
-use super::segments::{check_size, salt};
+use super::segments::check_size;
 
 const MAGIC: [u8; 8] = *b"CVKSNAPS";
 const SUFFIX: &str = ".snap";
@@ -120,19 +120,42 @@ impl Drop for SnapshotWriter {
     }
 }
 
-/// Starts the thread that writes snapshots.
-pub(super) fn start(
+/// Who writes snapshots, all of them.
+pub(super) struct Scribe {
     disk: Arc<Disk>,
-    messages: mpsc::Receiver<Message>,
-) -> io::Result<thread::JoinHandle<()>> {
-    thread::Builder::new()
-        .name("convoke-snapshot".into())
-        .spawn(move || run(&disk, &messages))
+    jobs: BTreeMap<u64, Job>,
 }
 
-fn run(disk: &Arc<Disk>, messages: &mpsc::Receiver<Message>) {
-    let mut jobs: BTreeMap<u64, Job> = BTreeMap::new();
-    for message in messages {
+impl Scribe {
+    pub(super) fn new(disk: Arc<Disk>) -> Self {
+        Self {
+            disk,
+            jobs: BTreeMap::new(),
+        }
+    }
+
+    /// Starts the thread.
+    pub(super) fn start(
+        mut self,
+        messages: mpsc::Receiver<Message>,
+    ) -> io::Result<thread::JoinHandle<()>> {
+        thread::Builder::new()
+            .name("convoke-snapshot".into())
+            .spawn(move || {
+                for message in messages {
+                    if matches!(message, Message::Stop) {
+                        break;
+                    }
+                    self.take(message);
+                }
+                for job in self.jobs.into_values() {
+                    job.end(None);
+                }
+            })
+    }
+
+    /// Does what a shard asks for.
+    pub(super) fn take(&mut self, message: Message) {
         match message {
             Message::Begin {
                 job,
@@ -140,31 +163,26 @@ fn run(disk: &Arc<Disk>, messages: &mpsc::Receiver<Message>) {
                 as_of,
                 backlog,
             } => {
-                jobs.insert(
-                    job,
-                    Job::begin(disk.clone(), job, partition, as_of, backlog),
-                );
+                let begun = Job::begin(self.disk.clone(), job, partition, as_of, backlog);
+                self.jobs.insert(job, begun);
             }
             Message::Push { job, payload } => {
-                if let Some(job) = jobs.get_mut(&job) {
+                if let Some(job) = self.jobs.get_mut(&job) {
                     job.push(&payload);
                 }
             }
             Message::Finish { job } => {
-                if let Some(job) = jobs.remove(&job) {
+                if let Some(job) = self.jobs.remove(&job) {
                     job.finish();
                 }
             }
             Message::Abandon { job } => {
-                if let Some(job) = jobs.remove(&job) {
+                if let Some(job) = self.jobs.remove(&job) {
                     job.end(None);
                 }
             }
-            Message::Stop => break,
+            Message::Stop => {}
         }
-    }
-    for job in jobs.into_values() {
-        job.end(None);
     }
 }
 
@@ -201,7 +219,7 @@ impl Job {
         let header = FileHeader {
             magic: MAGIC,
             base: as_of,
-            salt: salt(),
+            salt: disk.fs.salt(),
         };
         let buffer = header.encode().to_vec();
         Self {
