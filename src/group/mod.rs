@@ -257,6 +257,31 @@ impl Coordinator {
         self.timers.next()
     }
 
+    /// A timer that is armed for what is not there any more, if there is one: nobody would cancel it. For simulation.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn stray_timer(&self) -> Option<String> {
+        let stray = self.timers.iter().find(|timer| {
+            let group_id = match timer {
+                Timer::Session(group_id, _)
+                | Timer::PendingMember(group_id, _)
+                | Timer::Join(group_id)
+                | Timer::Sync(group_id)
+                | Timer::Revocation(group_id, _)
+                | Timer::MemberJoin(group_id, _)
+                | Timer::MemberSync(group_id, _)
+                | Timer::Assign(group_id)
+                | Timer::Resolve(group_id) => group_id,
+                Timer::OffsetExpiry => return false,
+            };
+            let consumer = self.consumer.get(&**group_id);
+            let classic = self.classic.get(&**group_id);
+            !consumer.is_some_and(|live| live.awaits(timer))
+                && !classic.is_some_and(|group| group.awaits(timer))
+        });
+        stray.map(|timer| format!("{timer:?}"))
+    }
+
     /// Answers everybody who is parked: this coordinator stops.
     pub fn close(&mut self, actions: &mut Actions) {
         let mut group_ids: Vec<_> = self.classic.keys().cloned().collect();

@@ -63,6 +63,11 @@ impl Timers {
         self.armed.contains_key(timer)
     }
 
+    /// What is armed, by deadline.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Timer> {
+        self.by_deadline.values()
+    }
+
     /// The earliest deadline.
     pub(super) fn next(&self) -> Option<Millis> {
         self.by_deadline

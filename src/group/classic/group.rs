@@ -11,6 +11,7 @@ use bytes::Bytes;
 use crate::group::record::{ClassicMemberValue, ConsumerMemberValue, GroupMemberValue, GroupValue};
 use crate::group::request::{ErrorCode, JoinedMember, Protocol, RequestId};
 use crate::group::subscription;
+use crate::group::timers::Timer;
 use crate::group::types::{Client, InstanceId, MemberId, Millis, TopicName};
 
 /// Where a group stands. Kafka's Dead does not exist here: a group that is gone is gone.
@@ -244,6 +245,17 @@ impl Group {
 
     pub(in crate::group) fn members(&self) -> impl ExactSizeIterator<Item = (&MemberId, &Member)> {
         self.members.iter()
+    }
+
+    /// Whether a timer of this group is armed for something.
+    pub(in crate::group) fn awaits(&self, timer: &Timer) -> bool {
+        match timer {
+            Timer::Session(_, member_id) => self.members.contains_key(member_id),
+            Timer::PendingMember(_, member_id) => self.pending.contains(member_id),
+            Timer::Join(_) => self.phase == Phase::PreparingRebalance,
+            Timer::Sync(_) => !self.all_synced(),
+            _ => false,
+        }
     }
 
     /// The ids that were handed out and not used yet.

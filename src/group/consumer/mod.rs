@@ -73,6 +73,27 @@ pub(super) struct Live {
     let_go_at: Millis,
 }
 
+impl Live {
+    /// Whether a timer of this group is armed for something.
+    pub(super) fn awaits(&self, timer: &Timer) -> bool {
+        match timer {
+            Timer::Session(_, member_id) | Timer::MemberSync(_, member_id) => {
+                self.sessions.contains_key(member_id)
+            }
+            Timer::Revocation(_, member_id) => {
+                let session = self.sessions.get(member_id);
+                session.is_some_and(|session| session.revokes_in.is_some())
+            }
+            Timer::MemberJoin(_, member_id) => {
+                let session = self.sessions.get(member_id);
+                session.is_some_and(|session| session.owes_join)
+            }
+            Timer::Assign(_) | Timer::Resolve(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// The soft state of a member.
 #[derive(Debug, Default)]
 struct Session {

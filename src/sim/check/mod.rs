@@ -101,6 +101,12 @@ impl Check {
         self.open.clear();
     }
 
+    /// The process is gone, and with it every reply that waited.
+    pub(super) fn died(&mut self) {
+        self.unloaded();
+        self.needs.clear();
+    }
+
     /// The log was read up to `last`, and `coordinator` holds what it says.
     pub(super) fn recovered(
         &mut self,
@@ -230,6 +236,9 @@ impl Check {
                 touched.extend(self.groups.keys().cloned());
                 touched.extend(list(coordinator));
             }
+        }
+        if let Some(timer) = coordinator.stray_timer() {
+            return Err(format!("a timer is armed for what is gone: {timer}"));
         }
         self.take_replies(actions)?;
         self.take_records(now, cause, actions, position, &mut touched)?;
