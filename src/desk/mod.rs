@@ -84,6 +84,8 @@ pub trait Shell {
     }
     /// Hears how long the log kept a reply that is about to be sent.
     fn held(&mut self, _waited_ms: i64) {}
+    /// Hears of a coordinator that has taken in what the log holds, before it begins to serve.
+    fn loads(&mut self, _now: Millis, _coordinator: &mut Coordinator) {}
     /// Hears of a request that is about to be handed in.
     fn takes(&mut self, _id: RequestId, _to: &Self::To, _request: &Request) {}
     /// Hears what a call of the coordinator did.
@@ -504,6 +506,7 @@ impl<T, P: Copy + Ord> Desk<T, P> {
     {
         shell.raise_clock(coordinator.newest_timestamp());
         let now = shell.now();
+        shell.loads(now, &mut coordinator);
         self.not_before = None;
         for (group_id, overrides) in &self.overrides {
             coordinator.configure_group(group_id, *overrides);

@@ -1,206 +1,328 @@
-//! The log of the model server: frames that are durable once synced, a snapshot, and all that can befall a disk.
+//! The log of the simulated server: the log that ships, its threads driven by hand, on a disk in memory that loses and
+//! tears what was not synced.
 
-use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::rng::Rng;
+use crate::desk::Trouble;
 use crate::group::record::Record;
 use crate::group::types::Millis;
+use crate::log::by_hand::ByHand;
+use crate::log::fault_fs::{FaultFs, Survive};
+use crate::log::{
+    Error, Folder, FolderOptions, LogOptions, Recovered, Recovery, ShardLog, SnapshotWriter,
+};
 use crate::wire::records::{decode_batch, encode_batch};
 
-/// Bytes of a batch before its first record.
-const HEADER_BYTES: usize = 61;
+/// Where the data folder is.
+const FOLDER: &str = "/data";
+/// Records of one slice of a snapshot.
+const SNAPSHOT_SLICE: usize = 4;
+/// The one partition.
+const PARTITION: u16 = 0;
 
-/// One atomic append.
-#[derive(Clone, Debug)]
-struct Frame {
-    position: u64,
-    bytes: Bytes,
+/// An open log.
+#[derive(Debug)]
+struct Open {
+    hand: ByHand,
+    shard: ShardLog,
+    /// A snapshot that is being pushed: what is left of it.
+    snapshot: Option<(SnapshotWriter, Vec<Bytes>)>,
 }
 
-/// Why an append took nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Refused;
-
 /// The disk and what is on it. It outlives the server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Disk {
-    /// The position it is of, and its records in slices.
-    snapshot: Option<(u64, Vec<Bytes>)>,
-    frames: VecDeque<Frame>,
-    last: u64,
-    durable: u64,
-    /// Up to where the sync that runs now will make it durable.
-    syncing: Option<u64>,
+    fs: FaultFs,
+    options: LogOptions,
+    open: Option<Open>,
     crash_count: u64,
-    /// No room.
-    pub(super) full: bool,
+    /// What the log holds, oldest first, as of the last snapshot.
+    records: Vec<Record>,
+    full: bool,
     /// The next append fails.
     pub(super) fails_next: bool,
 }
 
 impl Disk {
+    pub(super) fn new(segment_bytes: u64, snapshot_bytes_min: u64) -> Self {
+        Self {
+            fs: FaultFs::recording(),
+            options: LogOptions {
+                segment_bytes,
+                segment_bytes_min: segment_bytes,
+                snapshot_bytes_min,
+                // No clock has a say.
+                retry: Duration::ZERO,
+                ..LogOptions::default()
+            },
+            open: None,
+            crash_count: 0,
+            records: Vec::new(),
+            full: false,
+            fails_next: false,
+        }
+    }
+
+    /// Whether a process has opened the log.
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Reads the log as a process does that starts, and opens it.
+    ///
+    /// # Errors
+    /// A sentence: what is on the disk is not what was written there, and no crash explains it.
+    pub(super) fn start(&mut self, apply: &mut dyn FnMut(&Record)) -> Result<(), String> {
+        self.open = None;
+        let folder = FolderOptions {
+            partition_count: 1,
+            node_id: 1,
+        };
+        let opened = Folder::open(self.fs.shared(), Path::new(FOLDER), folder)
+            .and_then(|folder| Recovery::open(Arc::new(folder), self.options.clone()));
+        let mut reader = Reader::new(apply);
+        let run =
+            opened.and_then(|recovery| recovery.run_by_hand(&mut |frame| reader.take(&frame)));
+        self.records = reader.end()?;
+        let hand = run.map_err(|e| format!("the log cannot be opened: {e}"))?;
+        self.open = Some(Open {
+            shard: hand.log().shard([PARTITION]),
+            hand,
+            snapshot: None,
+        });
+        Ok(())
+    }
+
+    /// Reads the open log again, for a coordinator in place of one that was dropped.
+    ///
+    /// # Errors
+    /// [`Trouble::Final`]: the log failed meanwhile. A sentence: it does not hold what was written.
+    pub(super) fn reload(
+        &mut self,
+        apply: &mut dyn FnMut(&Record),
+    ) -> Result<Result<(), Trouble>, String> {
+        let Some(open) = &mut self.open else {
+            return Err("no log is open".to_owned());
+        };
+        // Reading waits for the committer.
+        if open.hand.flush().is_err() {
+            return Ok(Err(Trouble::Final));
+        }
+        let mut reader = Reader::new(apply);
+        let read = open
+            .shard
+            .reload(PARTITION, &mut |frame| reader.take(&frame));
+        self.records = reader.end()?;
+        match read {
+            Ok(()) => Ok(Ok(())),
+            Err(Error::Failed { .. }) => Ok(Err(Trouble::Final)),
+            Err(error) => Err(format!("the log cannot be read again: {error}")),
+        }
+    }
+
+    /// Whether there is room for a batch.
+    pub(super) fn reserve(&mut self, bytes: u64) -> bool {
+        let open = self.open.as_mut();
+        open.is_some_and(|open| open.shard.reserve(bytes).is_ok())
+    }
+
     /// Appends one batch; gives its position and bytes.
     pub(super) fn append(
         &mut self,
         records: &[Record],
         now: Millis,
-    ) -> Result<(u64, Bytes), Refused> {
+    ) -> Result<(u64, Bytes), Trouble> {
         if std::mem::take(&mut self.fails_next) {
-            return Err(Refused);
+            return Err(Trouble::Refused);
         }
-        let position = self.last + 1;
-        let bytes = encode_batch(records, position as i64, now).map_err(|_| Refused)?;
-        self.last = position;
-        self.frames.push_back(Frame {
-            position,
-            bytes: bytes.clone(),
-        });
-        Ok((position, bytes))
+        let open = self.open.as_mut().ok_or(Trouble::Refused)?;
+        let bytes = encode_batch(records, 0, now).map_err(|_| Trouble::Refused)?;
+        let position = open
+            .shard
+            .append(PARTITION, bytes.clone())
+            .map_err(|error| trouble(&error))?;
+        self.records.extend_from_slice(records);
+        Ok((position.number(), bytes))
     }
 
-    /// Begins a sync if there is something to sync and none runs; tells up to where.
-    pub(super) fn begin_sync(&mut self) -> Option<u64> {
-        if self.syncing.is_some() || self.durable == self.last {
-            return None;
+    /// The committer begins something, if there is something; tells whether it did.
+    pub(super) fn begin(&mut self) -> bool {
+        self.open.as_mut().is_some_and(|open| open.hand.begin())
+    }
+
+    /// The committer ends what it began.
+    pub(super) fn end(&mut self) -> Result<(), Trouble> {
+        match &mut self.open {
+            Some(open) => open.hand.end().map_err(|_| Trouble::Final),
+            None => Ok(()),
         }
-        self.syncing = Some(self.last);
-        self.syncing
     }
 
-    /// The running sync ends.
-    pub(super) fn end_sync(&mut self, covers: u64) {
-        self.syncing = None;
-        self.durable = self.durable.max(covers);
+    /// The committer does all there is to do.
+    pub(super) fn flush(&mut self) -> Result<(), Trouble> {
+        match &mut self.open {
+            Some(open) => open.hand.flush().map_err(|_| Trouble::Final),
+            None => Ok(()),
+        }
     }
 
-    pub(super) fn durable(&self) -> u64 {
-        self.durable
+    /// Closes the log in good order.
+    pub(super) fn close(&mut self) -> Result<(), Trouble> {
+        if let Some(open) = &self.open {
+            open.hand.log().close().map_err(|_| Trouble::Final)?;
+        }
+        self.flush()
+    }
+
+    pub(super) fn durable(&self) -> Option<u64> {
+        Some(self.open.as_ref()?.shard.durable().number())
+    }
+
+    /// The position of the last append.
+    pub(super) fn last(&self) -> u64 {
+        self.open
+            .as_ref()
+            .map_or(0, |open| open.hand.last().number())
     }
 
     pub(super) fn crash_count(&self) -> u64 {
         self.crash_count
     }
 
-    pub(super) fn last(&self) -> u64 {
-        self.last
+    pub(super) fn is_full(&self) -> bool {
+        self.full
     }
 
-    pub(super) fn frame_count(&self) -> usize {
-        self.frames.len()
+    /// Nothing more fits from now on, or everything does.
+    pub(super) fn set_full(&mut self, full: bool) {
+        self.full = full;
+        self.fs.set_capacity(full.then(|| self.fs.used_bytes()));
     }
 
-    /// A snapshot is whole and synced: what it covers may go.
-    pub(super) fn keep_snapshot(&mut self, position: u64, slices: Vec<Bytes>) {
-        self.snapshot = Some((position, slices));
-        while self
-            .frames
-            .front()
-            .is_some_and(|frame| frame.position <= position)
-        {
-            self.frames.pop_front();
+    /// From now on every sync fails.
+    pub(super) fn fail_syncs(&self) {
+        // A process that is about to start would not start at all.
+        if self.open.is_some() {
+            self.fs.fail_syncs_after(Some(0));
         }
     }
 
-    /// The server dies. What was not synced is lost from some point on, and the frame at that point may be torn.
+    /// Nothing goes wrong any more.
+    pub(super) fn heal(&mut self) {
+        self.fails_next = false;
+        self.fs.fail_syncs_after(None);
+        self.set_full(false);
+    }
+
+    pub(super) fn wants_snapshot(&self) -> bool {
+        let open = self.open.as_ref();
+        open.is_some_and(|open| open.shard.wants_snapshot().is_some())
+    }
+
+    /// Begins a snapshot of the state as it is now.
+    pub(super) fn begin_snapshot(&mut self, records: Vec<Record>, now: Millis) {
+        if let Some(open) = &mut self.open {
+            let slices = records.chunks(SNAPSHOT_SLICE).map(|slice| {
+                encode_batch(slice, 0, now).expect("what came from a log can be written to one")
+            });
+            open.snapshot = Some((open.shard.snapshot(PARTITION), slices.collect()));
+            self.records = records;
+        }
+    }
+
+    /// Writes the snapshot that was begun.
+    pub(super) fn write_snapshot(&mut self) -> Result<(), Trouble> {
+        match &mut self.open {
+            Some(open) => write_snapshot(open).map_err(|_| Trouble::Final),
+            None => Ok(()),
+        }
+    }
+
+    /// The server dies: of what was not synced, any part survives. What the log was about to do may have been begun.
     pub(super) fn crash(&mut self, rng: &mut Rng) {
         self.crash_count += 1;
-        self.syncing = None;
         self.fails_next = false;
-        // A frame that an earlier crash has torn, and nobody has read since.
-        self.frames.retain(|frame| frame.position <= self.last);
-        let unsynced = self.last - self.durable;
-        let survivors = self.durable + rng.below(unsynced + 1);
-        let torn = self
-            .frames
-            .iter()
-            .find(|frame| frame.position == survivors + 1)
-            .filter(|_| rng.chance(500))
-            .map(|frame| tear(&frame.bytes, rng));
-        while self
-            .frames
-            .back()
-            .is_some_and(|frame| frame.position > survivors)
-        {
-            self.frames.pop_back();
+        let before = self.fs.op_count();
+        if let Some(mut open) = self.open.take() {
+            let _ = match rng.below(8) {
+                0 => Ok(()),
+                1 => write_snapshot(&mut open),
+                _ => open.hand.flush(),
+            };
         }
-        self.last = survivors;
-        if let Some(bytes) = torn {
-            self.frames.push_back(Frame {
-                position: survivors + 1,
-                bytes,
-            });
-        }
+        let begun = self.fs.op_count() - before;
+        let op_count = before + rng.index(begun + 1);
+        let survive = match rng.below(4) {
+            0 => Survive::Everything,
+            1 => Survive::Nothing,
+            _ => Survive::Some(rng.next()),
+        };
+        self.fs = self.fs.after_cut(op_count, survive);
+        self.set_full(self.full);
     }
 
-    /// Reads everything back; a torn tail is cut. Tells up to which position there is something.
-    ///
-    /// # Errors
-    /// A sentence, if the bytes do not read as what was written.
-    pub(super) fn load(&mut self, apply: &mut dyn FnMut(&Record)) -> Result<u64, String> {
-        let mut last = 0;
-        if let Some((position, slices)) = &self.snapshot {
-            for slice in slices {
-                let batch = decode_batch(slice).map_err(|e| format!("the snapshot: {e}"))?;
-                batch.records.iter().for_each(&mut *apply);
-            }
-            last = *position;
-        }
-        let mut whole = 0;
-        for frame in &self.frames {
-            match decode_batch(&frame.bytes) {
-                Ok(batch) if batch.base_offset == frame.position as i64 => {
-                    batch.records.iter().for_each(&mut *apply);
-                }
-                _ if frame.position > self.durable && whole + 1 == self.frames.len() => break,
-                Ok(_) => return Err(format!("frame {} names another position", frame.position)),
-                Err(e) => return Err(format!("frame {}: {e}", frame.position)),
-            }
-            last = frame.position;
-            whole += 1;
-        }
-        self.frames.truncate(whole);
-        self.last = last;
-        Ok(last)
-    }
-
-    /// Everything read back counts as durable: recovery syncs before it serves.
-    pub(super) fn settle(&mut self) {
-        self.durable = self.last;
-    }
-
-    /// The records of the log, oldest first, without the snapshot's cut: for replay in any order of keys.
-    pub(super) fn records(&self) -> Result<Vec<Record>, String> {
-        let mut records = Vec::new();
-        let slices = self.snapshot.iter().flat_map(|(_, slices)| slices);
-        for bytes in slices.chain(self.frames.iter().map(|frame| &frame.bytes)) {
-            let batch = decode_batch(bytes).map_err(|e| e.to_string())?;
-            records.extend(batch.records);
-        }
-        Ok(records)
+    /// What the log holds, oldest first: for replay in any order of keys.
+    pub(super) fn records(&self) -> &[Record] {
+        &self.records
     }
 }
 
-/// What is left of a frame whose write was cut off: a part, a part and zeros, or a flipped bit.
-fn tear(bytes: &Bytes, rng: &mut Rng) -> Bytes {
-    let mut torn = bytes.to_vec();
-    // Mostly among the records, where there is something to lose.
-    let at = if torn.len() > HEADER_BYTES && rng.chance(800) {
-        HEADER_BYTES + rng.index(torn.len() - HEADER_BYTES)
-    } else {
-        rng.index(torn.len())
-    };
-    match rng.below(3) {
-        0 => torn.truncate(at),
-        1 => {
-            // Zeros may stand there already; then nothing is torn. The last byte of a batch is zero, so spoil one.
-            torn[at..].fill(0);
-            if torn == bytes[..] {
-                torn.truncate(at);
+fn write_snapshot(open: &mut Open) -> Result<(), Error> {
+    if let Some((mut writer, slices)) = open.snapshot.take() {
+        slices.into_iter().for_each(|slice| writer.push(slice));
+        writer.finish();
+    }
+    open.hand.write_snapshots()
+}
+
+fn trouble(error: &Error) -> Trouble {
+    match error {
+        Error::NoRoom { .. } => Trouble::Full,
+        Error::Failed { .. } | Error::Closed => Trouble::Final,
+        _ => Trouble::Refused,
+    }
+}
+
+/// Takes in what recovery shows.
+struct Reader<'a> {
+    apply: &'a mut dyn FnMut(&Record),
+    records: Vec<Record>,
+    bad: Option<String>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(apply: &'a mut dyn FnMut(&Record)) -> Self {
+        Self {
+            apply,
+            records: Vec::new(),
+            bad: None,
+        }
+    }
+
+    fn take(&mut self, frame: &Recovered) -> ControlFlow<()> {
+        match decode_batch(&frame.payload) {
+            Ok(batch) => {
+                batch.records.iter().for_each(&mut *self.apply);
+                self.records.extend(batch.records);
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                self.bad = Some(format!("a frame of the log is no batch: {error}"));
+                ControlFlow::Break(())
             }
         }
-        _ => torn[at] ^= 1 << rng.below(8),
     }
-    Bytes::from(torn)
+
+    fn end(self) -> Result<Vec<Record>, String> {
+        match self.bad {
+            Some(bad) => Err(bad),
+            None => Ok(self.records),
+        }
+    }
 }

@@ -2,9 +2,13 @@
 //! connection stay in order; those of different ones overtake each other; a cut loses what is under way.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 
 use super::rng::Rng;
 use super::trace::Trace;
+use crate::desk::hop::{Holder, Pigeonhole, ReplyTo};
+use crate::desk::line::{Line, Turn};
 use crate::group::request::{Reply, Request};
 
 /// Names a connection for good.
@@ -25,20 +29,68 @@ pub(super) enum Event {
     Closed(ConnId),
     /// The server takes what is in its mailbox.
     Serve,
-    /// A sync ends.
-    Synced(u64, u64),
+    /// The server notices that a connection is gone.
+    Gone(ConnId),
+    /// What the log has begun ends.
+    Synced(u64),
     /// The server looks at its timers.
     Timer(u64),
     /// The log has been read.
     Loaded(u64),
     /// A snapshot has been written.
     SnapshotDone(u64),
+    /// The server dies of a log that has failed.
+    Die(u64),
     /// The server starts again.
     Restart,
     /// Topics have changed; the server hears of it.
     TopicsChanged,
     /// Something may go wrong.
     Weather,
+}
+
+/// The server's end of a connection: where replies from the desk arrive.
+#[derive(Debug)]
+struct Booth {
+    pigeonhole: Pigeonhole,
+    conn: ConnId,
+    ready: Ready,
+}
+
+/// Connections that were woken, in order.
+type Ready = Arc<Mutex<Vec<ConnId>>>;
+
+impl Holder for Booth {
+    fn pigeonhole(&self) -> &Pigeonhole {
+        &self.pigeonhole
+    }
+}
+
+impl Wake for Booth {
+    fn wake(self: Arc<Self>) {
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        ready.push(self.conn);
+    }
+}
+
+/// The duty to answer a request, and whose it is.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) conn: ConnId,
+    pub(super) call: Call,
+    to: ReplyTo,
+}
+
+impl Seat {
+    /// Answers.
+    pub(super) fn send(self, reply: Reply) {
+        self.to.send(reply);
+    }
+
+    /// There will be no answer.
+    pub(super) fn supersede(self) {
+        self.to.supersede();
+    }
 }
 
 /// One connection.
@@ -53,9 +105,11 @@ struct Connection {
     client_hears_until: i64,
     last_to_server: i64,
     last_to_client: i64,
-    /// The request in service; the server takes one at a time.
+    line: Line,
+    /// The request that is waited for.
     in_service: Option<Call>,
     behind: VecDeque<(Call, Box<Request>)>,
+    booth: Arc<Booth>,
 }
 
 /// How bad the network is.
@@ -78,6 +132,7 @@ pub(super) struct Net {
     queue: BTreeMap<(i64, u64), Event>,
     sequence: u64,
     connections: Vec<Connection>,
+    ready: Ready,
 }
 
 impl Net {
@@ -90,6 +145,7 @@ impl Net {
             queue: BTreeMap::new(),
             sequence: 0,
             connections: Vec::new(),
+            ready: Ready::default(),
         }
     }
 
@@ -124,6 +180,7 @@ impl Net {
 
     /// Opens a connection.
     pub(super) fn connect(&mut self, client: usize) -> ConnId {
+        let conn = self.connections.len();
         self.connections.push(Connection {
             client,
             served: true,
@@ -131,10 +188,16 @@ impl Net {
             client_hears_until: i64::MAX,
             last_to_server: 0,
             last_to_client: 0,
+            line: Line::default(),
             in_service: None,
             behind: VecDeque::new(),
+            booth: Arc::new(Booth {
+                pigeonhole: Pigeonhole::default(),
+                conn,
+                ready: self.ready.clone(),
+            }),
         });
-        self.connections.len() - 1
+        conn
     }
 
     /// Whose connection it is.
@@ -154,57 +217,93 @@ impl Net {
         }
     }
 
-    /// A request arrives: to be served now, later, or never.
-    pub(super) fn arrive(
-        &mut self,
-        conn: ConnId,
-        call: Call,
-        request: Box<Request>,
-    ) -> Option<Box<Request>> {
-        let now = self.now;
+    /// A request arrives at the server; tells whether anybody there hears it.
+    pub(super) fn arrive(&mut self, conn: ConnId, call: Call, request: Box<Request>) -> bool {
         let connection = &mut self.connections[conn];
-        if !connection.served || now > connection.server_hears_until {
-            return None;
+        if !connection.served || self.now > connection.server_hears_until {
+            return false;
         }
-        if connection.in_service.is_some() {
-            connection.behind.push_back((call, request));
-            return None;
-        }
-        connection.in_service = Some(call);
-        Some(request)
+        connection.behind.push_back((call, request));
+        true
     }
 
-    /// The server answers, if the connection is still there; gives the request behind, if there is one.
+    /// The next request of a connection, if its turn has come.
+    pub(super) fn take_turn(&mut self, conn: ConnId) -> Option<(Seat, Box<Request>)> {
+        let connection = &mut self.connections[conn];
+        let behind = &mut connection.behind;
+        let Ok::<_, std::convert::Infallible>(next) =
+            connection.line.next(|| Ok(behind.pop_front()));
+        let (call, request) = next?;
+        connection.in_service = Some(call);
+        let to = ReplyTo::holder(connection.booth.clone());
+        let waker = Waker::from(connection.booth.clone());
+        let waiting = connection
+            .booth
+            .pigeonhole
+            .poll(&Context::from_waker(&waker));
+        match waiting {
+            Poll::Pending => Some((Seat { conn, call, to }, request)),
+            // It was cut meanwhile.
+            Poll::Ready(_) => None,
+        }
+    }
+
+    /// Takes up what the desk has put into pigeonholes; gives the connections whose turn has come.
     ///
     /// # Errors
-    /// A sentence, if that request was not in service.
-    pub(super) fn answer(
-        &mut self,
-        conn: ConnId,
-        call: Call,
-        reply: Reply,
-    ) -> Result<Option<(Call, Box<Request>)>, String> {
+    /// A sentence, if somebody is answered who asked nothing.
+    pub(super) fn take_arrivals(&mut self) -> Result<Vec<ConnId>, String> {
+        let ready = std::mem::take(&mut *self.ready.lock().unwrap_or_else(PoisonError::into_inner));
+        for conn in &ready {
+            self.take_arrival(*conn)?;
+        }
+        Ok(ready)
+    }
+
+    fn take_arrival(&mut self, conn: ConnId) -> Result<(), String> {
         let delay = self.delay();
         let connection = &mut self.connections[conn];
         if !connection.served {
-            return Ok(None);
+            return Ok(());
         }
-        if connection.in_service != Some(call) {
-            return Err(format!(
-                "connection {conn} serves {:?}, but {call} is answered: {reply:?}",
-                connection.in_service
-            ));
+        let waker = Waker::from(connection.booth.clone());
+        let arrived = connection
+            .booth
+            .pigeonhole
+            .poll(&Context::from_waker(&waker));
+        let Poll::Ready(arrival) = arrived else {
+            return Ok(());
+        };
+        match Turn::from(arrival) {
+            Turn::Answer(reply) => {
+                let Some(call) = connection.in_service.take() else {
+                    return Err(format!(
+                        "connection {conn} asked nothing, and is told {reply:?}"
+                    ));
+                };
+                connection.line.answered();
+                let moment = (self.now + delay).max(connection.last_to_client);
+                connection.last_to_client = moment;
+                self.at(moment, Event::Deliver(conn, call, Box::new(reply)));
+                if self.rng.chance(self.weather.cut_per_mille) {
+                    self.cut(conn);
+                }
+            }
+            Turn::Mute => connection.behind.clear(),
+            Turn::Close => return Err(format!("connection {conn} gets no answer")),
+            Turn::Cut => connection.served = false,
         }
-        let moment = (self.now + delay).max(connection.last_to_client);
-        connection.last_to_client = moment;
-        let next = connection.behind.pop_front();
-        connection.in_service = next.as_ref().map(|(call, _)| *call);
-        self.at(moment, Event::Deliver(conn, call, Box::new(reply)));
-        let cut = self.weather.cut_per_mille;
-        if self.rng.chance(cut) {
-            self.cut(conn);
+        Ok(())
+    }
+
+    /// The server notices that the client is gone.
+    pub(super) fn gone(&mut self, conn: ConnId) {
+        let connection = &mut self.connections[conn];
+        if connection.served {
+            connection.behind.clear();
+            connection.booth.pigeonhole.cut();
+            connection.served = false;
         }
-        Ok(next)
     }
 
     /// Whether a reply that arrives now is heard.
@@ -225,6 +324,7 @@ impl Net {
         }
         connection.server_hears_until = now + server;
         connection.client_hears_until = now + client;
+        self.leave(conn);
         if noticed {
             self.at(now + client, Event::Closed(conn));
         }
@@ -240,10 +340,23 @@ impl Net {
         let connection = &mut self.connections[conn];
         connection.client_hears_until = now - 1;
         connection.server_hears_until = connection.server_hears_until.min(now + server);
+        self.leave(conn);
+    }
+
+    /// The server will notice that the client is gone: soon, or when its watchman passes.
+    fn leave(&mut self, conn: ConnId) {
+        let reach = *self.rng.pick(&[100, 20_000]);
+        let ms = self.rng.between(0, reach);
+        let noticed = self.connections[conn].server_hears_until.saturating_add(ms);
+        self.at(noticed, Event::Gone(conn));
     }
 
     /// The server is gone, and every connection with it.
     pub(super) fn server_died(&mut self) {
+        self.ready
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
         let reach = self.weather.delay_ms_max * 2;
         for conn in 0..self.connections.len() {
             if !self.connections[conn].served {
@@ -253,6 +366,7 @@ impl Net {
             let noticed = self.rng.chance(900);
             let connection = &mut self.connections[conn];
             connection.served = false;
+            connection.in_service = None;
             connection.behind.clear();
             if connection.client_hears_until == i64::MAX {
                 connection.client_hears_until = self.now + client;

@@ -1,77 +1,186 @@
-//! The model server: the coordinator that ships, under the rules of `server/shard.rs`, on a disk that may fail.
+//! The simulated server: the coordinator, the desk and the log that ship, with a task, a clock and threads that are played.
 //!
-//! One shard. It takes what is queued, hands each request in, appends what the whole batch wants recorded as one frame,
-//! and lets replies go when what they could have seen is durable. If the log refuses, the coordinator is dropped and
-//! loaded again.
+//! One shard. Requests gather in its mailbox and are handed in as one batch; the log's committer and the writer of
+//! snapshots work for as long as chance has it; a crash ends everything at any moment.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::check::{Cause, Check};
 use super::disk::Disk;
-use super::net::{Call, ConnId, Event, Net};
+use super::net::{Call, ConnId, Event, Net, Seat};
+use crate::desk::time::ServerTime;
+use crate::desk::{Called, Desk, Options, Shell, Trouble};
 use crate::group::record::Record;
-use crate::group::refusal::{Parkable, refuse, revoke};
+use crate::group::refusal::revoke;
 use crate::group::request::{ErrorCode, Reply, Request, RequestId};
-use crate::group::types::{GroupId, Millis, Topics, TopicsChange};
-use crate::group::{Actions, After, Coordinator, GroupConfig};
-use crate::wire::records::encode_batch;
+use crate::group::types::{Millis, Topics, TopicsChange};
+use crate::group::{Actions, Coordinator, GroupConfig};
 
-/// How long work that found the disk full waits before it tries again.
-const FULL_DISK_PAUSE_MS: i64 = 1000;
-/// Records of one slice of a snapshot.
-const SNAPSHOT_SLICE: usize = 4;
-
-/// Who waits for a reply.
-#[derive(Clone, Copy, Debug)]
-struct To {
-    conn: ConnId,
-    call: Call,
-}
-
-#[derive(Debug)]
-struct Held {
-    until: u64,
-    id: RequestId,
-    to: To,
-    reply: Reply,
-}
-
-#[derive(Debug)]
-enum Life {
-    Down,
-    Loading,
-    Serving(Box<Coordinator>),
-}
+/// When a world begins, in Unix milliseconds.
+const BEGINNING: i64 = 1_700_000_000_000;
 
 /// The server and its disk.
 #[derive(Debug)]
 pub(super) struct Server {
     config: GroupConfig,
     seed: u64,
+    options: Options,
     pub(super) disk: Disk,
+    desk: Desk<Seat, u64>,
+    is_up: bool,
     /// Counts starts and loads, so that what was meant for an earlier one is told apart.
     incarnation: u64,
-    life: Life,
-    /// Server time minus world time.
-    skew_ms: i64,
-    topics: Arc<Topics>,
-    mailbox: VecDeque<(To, Box<Request>)>,
-    next_id: u64,
-    waiting: BTreeMap<RequestId, (To, Parkable)>,
-    records: Vec<Record>,
-    outgoing: Vec<(RequestId, To, Reply, After)>,
-    held: VecDeque<Held>,
-    dirty: BTreeMap<GroupId, u64>,
-    unconfirmed: VecDeque<(u64, Vec<GroupId>)>,
-    postponed: VecDeque<Arc<TopicsChange>>,
-    not_before: Option<i64>,
+    time: ServerTime,
+    /// In the world's time.
+    started_at: i64,
+    /// The wall clock minus the world's time.
+    wall_ahead_ms: i64,
+    mailbox: VecDeque<(Seat, Box<Request>)>,
+    /// Who is called what at the desk.
+    ids: BTreeMap<(ConnId, Call), RequestId>,
     timer_at: Option<i64>,
-    snapshot: Option<(u64, Vec<bytes::Bytes>)>,
-    /// A snapshot is taken when the log has so many frames.
-    snapshot_frames: usize,
     /// How long a sync takes at most.
     pub(super) sync_ms_max: i64,
+    /// It is going to die in the middle of the next sync.
+    pub(super) dies_in_sync: bool,
+}
+
+/// What surrounds the desk.
+struct Hall<'a> {
+    disk: &'a mut Disk,
+    net: &'a mut Net,
+    check: &'a mut Check,
+    time: &'a ServerTime,
+    uptime_ms: i64,
+    /// The log is being read again.
+    away: bool,
+    ids: &'a mut BTreeMap<(ConnId, Call), RequestId>,
+    topics: Arc<Topics>,
+    asked: Option<(RequestId, Request)>,
+    bytes: Bytes,
+    snapshot_begun: bool,
+    verdict: Result<(), String>,
+}
+
+impl Hall<'_> {
+    /// Keeps the first thing that does not hold.
+    fn judge(&mut self, verdict: Result<(), String>) {
+        if self.verdict.is_ok() {
+            self.verdict = verdict;
+        }
+    }
+}
+
+impl Shell for Hall<'_> {
+    type To = Seat;
+    type Position = u64;
+    type Error = Trouble;
+
+    fn now(&self) -> Millis {
+        self.time.at(self.uptime_ms)
+    }
+
+    fn raise_clock(&mut self, stored: Millis) {
+        self.time.raise(stored, self.uptime_ms);
+    }
+
+    fn reserve(&mut self, bytes: u64) -> bool {
+        self.disk.reserve(bytes)
+    }
+
+    fn append(&mut self, records: &[Record], now: Millis) -> Result<(u64, u64), Trouble> {
+        let (position, bytes) = self.disk.append(records, now)?;
+        self.net.trace.note_bytes(&bytes);
+        self.net.trace.tell(|| {
+            let (count, size) = (records.len(), bytes.len());
+            format!("log     {position}: {count} records, {size} bytes")
+        });
+        self.bytes = bytes;
+        Ok((position, self.bytes.len() as u64))
+    }
+
+    fn durable(&self) -> Option<u64> {
+        self.disk.durable().filter(|_| !self.away)
+    }
+
+    fn wants_snapshot(&self) -> bool {
+        self.disk.wants_snapshot()
+    }
+
+    fn snapshot(&mut self, records: Vec<Record>, now: Millis) {
+        self.net
+            .trace
+            .tell(|| format!("log     begins a snapshot of {}", self.disk.last()));
+        self.disk.begin_snapshot(records, now);
+        self.snapshot_begun = true;
+    }
+
+    fn send(&mut self, to: Seat, reply: Reply) {
+        if let Some(id) = self.ids.remove(&(to.conn, to.call)) {
+            let durable = self.disk.durable().unwrap_or(0);
+            let verdict = self.check.leaves(id, durable);
+            self.judge(verdict);
+        }
+        to.send(reply);
+    }
+
+    fn supersede(&mut self, to: Seat) {
+        self.ids.remove(&(to.conn, to.call));
+        to.supersede();
+    }
+
+    fn revoke(&mut self, to: Seat, reply: Reply, error: ErrorCode) {
+        // It tells of nothing any more.
+        self.ids.remove(&(to.conn, to.call));
+        to.send(revoke(reply, error));
+    }
+
+    fn loads(&mut self, now: Millis, coordinator: &mut Coordinator) {
+        let last = self.disk.last();
+        self.net
+            .trace
+            .tell(|| format!("server  loaded up to {last}"));
+        let verdict = self.check.recovered(now, last, coordinator, &self.topics);
+        self.judge(verdict);
+    }
+
+    fn takes(&mut self, id: RequestId, to: &Seat, request: &Request) {
+        self.ids.insert((to.conn, to.call), id);
+        self.net
+            .trace
+            .tell(|| format!("server  {} takes {}", id.0, brief(&format!("{request:?}"))));
+        self.asked = Some((id, request.clone()));
+    }
+
+    fn took(
+        &mut self,
+        now: Millis,
+        coordinator: &mut Coordinator,
+        called: Called<'_>,
+        actions: &Actions,
+    ) {
+        tell(actions, self.net);
+        let asked = self.asked.take();
+        let cause = match (&called, &asked) {
+            (Called::Request(_), Some((id, request))) => Cause::Request(*id, request),
+            (Called::Topics(change), _) => Cause::Topics(change),
+            (Called::Loaded, _) => Cause::Loaded,
+            (Called::Timeout | Called::Request(_), _) => Cause::Timeout,
+        };
+        let position = self.disk.last() + 1;
+        let verdict = self
+            .check
+            .observe(now, coordinator, cause, actions, position);
+        self.judge(verdict);
+    }
+
+    fn appended(&mut self, coordinator: &Coordinator) {
+        let verdict = self.check.appended(&self.bytes, coordinator);
+        self.judge(verdict);
+    }
 }
 
 impl Server {
@@ -79,76 +188,96 @@ impl Server {
         config: GroupConfig,
         topics: Arc<Topics>,
         seed: u64,
-        snapshot_frames: usize,
-        start: i64,
+        options: Options,
+        disk: Disk,
     ) -> Self {
         Self {
             config,
             seed,
-            disk: Disk::default(),
+            disk,
+            desk: Desk::new(options, topics),
+            options,
+            is_up: false,
             incarnation: 0,
-            life: Life::Down,
-            skew_ms: start,
-            topics,
+            time: ServerTime::start(Millis(BEGINNING)),
+            started_at: 0,
+            wall_ahead_ms: BEGINNING,
             mailbox: VecDeque::new(),
-            next_id: 0,
-            waiting: BTreeMap::new(),
-            records: Vec::new(),
-            outgoing: Vec::new(),
-            held: VecDeque::new(),
-            dirty: BTreeMap::new(),
-            unconfirmed: VecDeque::new(),
-            postponed: VecDeque::new(),
-            not_before: None,
+            ids: BTreeMap::new(),
             timer_at: None,
-            snapshot: None,
-            snapshot_frames,
             sync_ms_max: 10,
+            dies_in_sync: false,
         }
-    }
-
-    /// The server's clock.
-    fn clock(&self, net: &Net) -> Millis {
-        Millis(net.now + self.skew_ms)
     }
 
     /// Whether clients can connect.
     pub(super) fn is_up(&self) -> bool {
-        !matches!(self.life, Life::Down)
-    }
-
-    /// Learns of topics while it is down.
-    pub(super) fn know_topics(&mut self, topics: Arc<Topics>) {
-        self.topics = topics;
+        self.is_up
     }
 
     /// How many requests are parked.
     pub(super) fn parked_count(&self) -> usize {
-        self.waiting.len()
+        self.desk.parked_count()
+    }
+
+    /// The coordinator, while it serves, and its disk.
+    pub(super) fn coordinator(&mut self) -> Option<(&mut Coordinator, &Disk)> {
+        Some((self.desk.coordinator()?, &self.disk))
+    }
+
+    /// Lets the desk do something.
+    fn at_desk<T>(
+        &mut self,
+        net: &mut Net,
+        check: &mut Check,
+        deed: impl FnOnce(&mut Desk<Seat, u64>, &mut Hall<'_>, Millis) -> T,
+    ) -> Result<T, String> {
+        let mut hall = Hall {
+            disk: &mut self.disk,
+            check,
+            time: &self.time,
+            uptime_ms: net.now - self.started_at,
+            net,
+            away: self.desk.is_loading(),
+            ids: &mut self.ids,
+            topics: self.desk.known_topics().clone(),
+            asked: None,
+            bytes: Bytes::new(),
+            snapshot_begun: false,
+            verdict: Ok(()),
+        };
+        let now = hall.now();
+        let done = deed(&mut self.desk, &mut hall, now);
+        let (begun, verdict) = (hall.snapshot_begun, hall.verdict);
+        if begun {
+            let ms = net.rng.between(1, 200);
+            net.after(ms, Event::SnapshotDone(self.disk.crash_count()));
+        }
+        verdict.map(|()| done)
     }
 
     /// Starts, with a wall clock that may have jumped meanwhile.
     pub(super) fn start(
         &mut self,
         jump_ms: i64,
+        topics: Arc<Topics>,
         net: &mut Net,
         check: &mut Check,
-    ) -> Result<(), String> {
-        self.skew_ms += jump_ms;
-        self.load(net, check)?;
-        Ok(())
+    ) {
+        self.is_up = true;
+        self.wall_ahead_ms += jump_ms;
+        self.started_at = net.now;
+        self.time = ServerTime::start(Millis(net.now + self.wall_ahead_ms));
+        self.desk = Desk::new(self.options, topics);
+        self.load(net, check);
     }
 
-    fn load(&mut self, net: &mut Net, check: &mut Check) -> Result<(), String> {
+    fn load(&mut self, net: &mut Net, check: &mut Check) {
         self.incarnation += 1;
-        self.life = Life::Loading;
         self.timer_at = None;
-        self.not_before = None;
-        self.snapshot = None;
         check.unloaded();
         let ms = net.rng.between(0, 30);
         net.after(ms, Event::Loaded(self.incarnation));
-        Ok(())
     }
 
     /// The log has been read.
@@ -158,119 +287,73 @@ impl Server {
         net: &mut Net,
         check: &mut Check,
     ) -> Result<(), String> {
-        if incarnation != self.incarnation {
+        if incarnation != self.incarnation || !self.desk.is_loading() {
             return Ok(());
         }
         let seed = self.seed ^ self.incarnation.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut coordinator = Box::new(Coordinator::new(
-            self.config.clone(),
-            self.topics.clone(),
-            seed,
-        ));
-        let last = self.disk.load(&mut |record| coordinator.apply(record))?;
-        if self.unconfirmed.is_empty() {
-            // A process that has just started syncs what it found before it builds upon it.
-            self.disk.settle();
+        let topics = self.desk.known_topics().clone();
+        let mut coordinator = Box::new(Coordinator::new(self.config.clone(), topics, seed));
+        let mut apply = |record: &Record| coordinator.apply(record);
+        if !self.disk.is_open() {
+            self.disk.start(&mut apply)?;
+        } else if let Err(trouble) = self.disk.reload(&mut apply)? {
+            return self.trouble(trouble, net, check);
         }
-        let newest = coordinator.newest_timestamp();
-        let behind = newest.since(self.clock(net));
-        self.skew_ms += behind;
-        let now = self.clock(net);
-        net.trace.tell(|| format!("server  loaded up to {last}"));
-        check.recovered(now, last, &mut coordinator, &self.topics)?;
-        let mut actions = Actions::default();
-        coordinator.loaded(now, &mut actions);
-        check.observe(
-            now,
-            &mut coordinator,
-            Cause::Loaded,
-            &actions,
-            self.disk.last() + 1,
-        )?;
-        self.life = Life::Serving(coordinator);
-        self.take(actions);
+        self.at_desk(net, check, |desk, hall, _| desk.loaded(hall, coordinator))?;
         self.finish(net, check)
     }
 
     /// Dies. The disk keeps what it can.
     pub(super) fn crash(&mut self, net: &mut Net, check: &mut Check) {
         net.trace.tell(|| "server  crashes".to_owned());
-        self.life = Life::Down;
+        self.is_up = false;
         self.incarnation += 1;
         self.timer_at = None;
-        self.snapshot = None;
         self.mailbox.clear();
-        self.waiting.clear();
-        self.records.clear();
-        self.outgoing.clear();
-        self.held.clear();
-        self.dirty.clear();
-        self.unconfirmed.clear();
-        self.postponed.clear();
+        self.ids.clear();
+        self.desk = Desk::new(self.options, self.desk.known_topics().clone());
         self.disk.crash(&mut net.rng);
         net.server_died();
-        check.unloaded();
+        check.died();
+    }
+
+    /// Stops in good order.
+    pub(super) fn stop(&mut self, net: &mut Net, check: &mut Check) -> Result<(), String> {
+        net.trace.tell(|| "server  stops".to_owned());
+        self.at_desk(net, check, |desk, hall, _| desk.stop(hall))?;
+        self.finish(net, check)?;
+        if self.disk.flush().is_ok() {
+            self.at_desk(net, check, |desk, hall, _| {
+                if let Some(durable) = hall.durable() {
+                    desk.confirm(hall, durable);
+                }
+            })?;
+            self.settle(net)?;
+            let _ = self.disk.close();
+        }
+        self.crash(net, check);
+        Ok(())
     }
 
     /// A request arrives.
-    pub(super) fn arrive(
-        &mut self,
-        conn: ConnId,
-        call: Call,
-        request: Box<Request>,
-        net: &mut Net,
-    ) {
-        if self.mailbox.is_empty() {
-            let ms = net.rng.between(0, 2);
-            net.after(ms, Event::Serve);
+    pub(super) fn arrive(&mut self, conn: ConnId, net: &mut Net) {
+        if let Some(asked) = net.take_turn(conn) {
+            if self.mailbox.is_empty() {
+                let ms = net.rng.between(0, 2);
+                net.after(ms, Event::Serve);
+            }
+            self.mailbox.push_back(asked);
         }
-        self.mailbox.push_back((To { conn, call }, request));
     }
 
     /// Takes what is in the mailbox.
     pub(super) fn serve(&mut self, net: &mut Net, check: &mut Check) -> Result<(), String> {
-        let now = self.clock(net);
-        for (to, request) in std::mem::take(&mut self.mailbox) {
-            self.ask(now, to, *request, net, check)?;
+        for (seat, request) in std::mem::take(&mut self.mailbox) {
+            self.at_desk(net, check, |desk, hall, now| {
+                desk.ask(hall, now, *request, seat, 0);
+            })?;
         }
         self.finish(net, check)
-    }
-
-    fn ask(
-        &mut self,
-        now: Millis,
-        to: To,
-        request: Request,
-        net: &mut Net,
-        check: &mut Check,
-    ) -> Result<(), String> {
-        let refused = match &self.life {
-            Life::Serving(_) if request.may_write() && self.disk.full => {
-                Some(ErrorCode::CoordinatorNotAvailable)
-            }
-            Life::Serving(_) => None,
-            Life::Loading => Some(ErrorCode::CoordinatorLoadInProgress),
-            Life::Down => return Ok(()),
-        };
-        if let Some(error) = refused {
-            return self.send(to, refuse(&request, error), net);
-        }
-        let Life::Serving(coordinator) = &mut self.life else {
-            return Ok(());
-        };
-        let id = RequestId(self.next_id);
-        self.next_id += 1;
-        self.waiting.insert(id, (to, Parkable::of(&request)));
-        let mut actions = Actions::default();
-        let copy = request.clone();
-        coordinator.handle(now, id, request, &mut actions);
-        net.trace
-            .tell(|| format!("server  {} takes {}", id.0, brief(&format!("{copy:?}"))));
-        tell(&actions, net);
-        let cause = Cause::Request(id, &copy);
-        check.observe(now, coordinator, cause, &actions, self.disk.last() + 1)?;
-        self.take(actions);
-        Ok(())
     }
 
     /// Topics have changed.
@@ -280,36 +363,11 @@ impl Server {
         net: &mut Net,
         check: &mut Check,
     ) -> Result<(), String> {
-        self.topics = change.topics.clone();
-        let ready = matches!(self.life, Life::Serving(_)) && self.postponed.is_empty();
-        if !ready || self.disk.full {
-            if self.is_up() {
-                self.postponed.push_back(change);
-                self.arm(net);
-            }
+        if !self.is_up {
             return Ok(());
         }
-        let now = self.clock(net);
-        self.hand_topics(now, &change, net, check)?;
+        self.at_desk(net, check, |desk, hall, now| desk.topics(hall, now, change))?;
         self.finish(net, check)
-    }
-
-    fn hand_topics(
-        &mut self,
-        now: Millis,
-        change: &Arc<TopicsChange>,
-        net: &mut Net,
-        check: &mut Check,
-    ) -> Result<(), String> {
-        if let Life::Serving(coordinator) = &mut self.life {
-            let mut actions = Actions::default();
-            coordinator.handle_topics(now, (**change).clone(), &mut actions);
-            tell(&actions, net);
-            let position = self.disk.last() + 1;
-            check.observe(now, coordinator, Cause::Topics(change), &actions, position)?;
-            self.take(actions);
-        }
-        Ok(())
     }
 
     /// Looks at the timers.
@@ -323,132 +381,67 @@ impl Server {
             return Ok(());
         }
         self.timer_at = None;
-        let now = self.clock(net);
-        if self.disk.full {
-            self.not_before = Some(net.now + FULL_DISK_PAUSE_MS);
-            return self.finish(net, check);
-        }
-        self.not_before = None;
-        while let Some(change) = self.postponed.pop_front() {
-            self.hand_topics(now, &change, net, check)?;
-        }
-        if let Life::Serving(coordinator) = &mut self.life {
-            let mut actions = Actions::default();
-            coordinator.handle_timeout(now, &mut actions);
-            net.trace.tell(|| "server  looks at its timers".to_owned());
-            tell(&actions, net);
-            check.observe(
-                now,
-                coordinator,
-                Cause::Timeout,
-                &actions,
-                self.disk.last() + 1,
-            )?;
-            self.take(actions);
-        }
+        net.trace.tell(|| "server  looks at its timers".to_owned());
+        self.at_desk(net, check, |desk, hall, now| desk.timeout(hall, now))?;
         self.finish(net, check)
     }
 
-    /// Pairs replies with who waits for them.
-    fn take(&mut self, actions: Actions) {
-        self.records.extend(actions.records);
-        for id in actions.superseded {
-            self.waiting.remove(&id);
-        }
-        for answer in actions.replies {
-            if let Some((to, _)) = self.waiting.remove(&answer.id) {
-                self.outgoing
-                    .push((answer.id, to, answer.reply, answer.after));
-            }
-        }
-    }
-
-    /// Appends what was recorded, and lets replies go or holds them until that is durable.
+    /// Ends a batch.
     fn finish(&mut self, net: &mut Net, check: &mut Check) -> Result<(), String> {
-        if !self.records.is_empty() {
-            let now = self.clock(net);
-            match self.disk.append(&self.records, now) {
-                Ok((position, bytes)) => {
-                    net.trace.note_bytes(&bytes);
-                    net.trace.tell(|| {
-                        format!(
-                            "log     {position}: {} records, {} bytes",
-                            self.records.len(),
-                            bytes.len()
-                        )
-                    });
-                    let mut groups: Vec<GroupId> = Vec::new();
-                    for record in self.records.drain(..) {
-                        let group_id = record.group_id();
-                        if groups.last() != Some(group_id) {
-                            self.dirty.insert(group_id.clone(), position);
-                            groups.push(group_id.clone());
-                        }
-                    }
-                    self.unconfirmed.push_back((position, groups));
-                    if let Life::Serving(coordinator) = &self.life {
-                        check.appended(&bytes, coordinator)?;
-                    }
-                }
-                Err(_) => return self.trouble(net, check),
-            }
+        match self.at_desk(net, check, |desk, hall, now| desk.finish(hall, now))? {
+            Ok(()) => self.settle(net),
+            Err(trouble) => self.trouble(trouble, net, check),
         }
-        for (id, to, reply, after) in std::mem::take(&mut self.outgoing) {
-            let until = match &after {
-                After::Group(group_id) => self.dirty.get(group_id).copied(),
-                After::Shard => self.unconfirmed.back().map(|(position, _)| *position),
-            };
-            match until {
-                None => {
-                    check.leaves(id, self.disk.durable())?;
-                    self.send(to, reply, net)?;
-                }
-                Some(until) => self.held.push_back(Held {
-                    until,
-                    id,
-                    to,
-                    reply,
-                }),
-            }
-        }
-        if let Some(covers) = self.disk.begin_sync() {
-            let ms = net.rng.between(0, self.sync_ms_max);
-            net.after(ms, Event::Synced(self.disk.crash_count(), covers));
-        }
-        self.begin_snapshot(net);
-        self.arm(net);
-        Ok(())
     }
 
     /// The log took nothing: the coordinator goes, and whoever waits is told to try again.
-    fn trouble(&mut self, net: &mut Net, check: &mut Check) -> Result<(), String> {
-        let error = ErrorCode::CoordinatorNotAvailable;
+    fn trouble(
+        &mut self,
+        trouble: Trouble,
+        net: &mut Net,
+        check: &mut Check,
+    ) -> Result<(), String> {
         net.trace
-            .tell(|| "server  the log took nothing: loading again".to_owned());
-        self.records.clear();
-        for (_, to, reply, _) in std::mem::take(&mut self.outgoing) {
-            self.send(to, revoke(reply, error), net)?;
+            .tell(|| format!("server  the log took nothing: {trouble:?}"));
+        self.at_desk(net, check, |desk, hall, _| desk.trouble(hall, trouble))?;
+        if trouble == Trouble::Final {
+            check.unloaded();
+            net.after(1, Event::Die(self.disk.crash_count()));
+        } else {
+            self.load(net, check);
         }
-        for (_, (to, parkable)) in std::mem::take(&mut self.waiting) {
-            if let Some(reply) = parkable.refuse(error) {
-                self.send(to, reply, net)?;
-            }
-        }
-        self.load(net, check)
+        self.settle(net)
     }
 
-    fn send(&mut self, to: To, reply: Reply, net: &mut Net) -> Result<(), String> {
-        if let Some((call, request)) = net.answer(to.conn, to.call, reply)? {
-            self.arrive(to.conn, call, request, net);
+    /// What follows from whatever happened: replies leave, requests behind them are taken, the log has work.
+    fn settle(&mut self, net: &mut Net) -> Result<(), String> {
+        for conn in net.take_arrivals()? {
+            self.arrive(conn, net);
+        }
+        if self.disk.begin() {
+            let ms = net.rng.between(0, self.sync_ms_max);
+            if std::mem::take(&mut self.dies_in_sync) {
+                let ms = net.rng.between(0, ms);
+                net.after(ms, Event::Die(self.disk.crash_count()));
+            }
+            net.after(ms, Event::Synced(self.disk.crash_count()));
+        }
+        let uptime_ms = net.now - self.started_at;
+        let due = self.desk.next_due();
+        let due = due.map(|due| net.now + due.since(self.time.at(uptime_ms)).max(0));
+        if due != self.timer_at {
+            self.timer_at = due;
+            if let Some(due) = due {
+                net.at(due, Event::Timer(self.incarnation));
+            }
         }
         Ok(())
     }
 
-    /// A sync has ended.
+    /// What the log had begun has ended.
     pub(super) fn synced(
         &mut self,
         crash_count: u64,
-        covers: u64,
         net: &mut Net,
         check: &mut Check,
     ) -> Result<(), String> {
@@ -456,89 +449,41 @@ impl Server {
         if crash_count != self.disk.crash_count() {
             return Ok(());
         }
-        self.disk.end_sync(covers);
-        let durable = self.disk.durable();
-        while self
-            .unconfirmed
-            .front()
-            .is_some_and(|(position, _)| *position <= durable)
-        {
-            let Some((position, groups)) = self.unconfirmed.pop_front() else {
-                break;
-            };
-            for group_id in groups {
-                if self.dirty.get(&group_id) == Some(&position) {
-                    self.dirty.remove(&group_id);
-                }
-            }
-        }
-        for held in std::mem::take(&mut self.held) {
-            if held.until <= durable {
-                check.leaves(held.id, durable)?;
-                self.send(held.to, held.reply, net)?;
-            } else {
-                self.held.push_back(held);
-            }
-        }
-        self.finish(net, check)
-    }
-
-    fn begin_snapshot(&mut self, net: &mut Net) {
-        let Life::Serving(coordinator) = &self.life else {
-            return;
-        };
-        if self.snapshot.is_some() || self.disk.frame_count() < self.snapshot_frames {
-            return;
-        }
-        let now = self.clock(net);
-        let records: Vec<_> = coordinator.snapshot().collect();
-        let slices = records.chunks(SNAPSHOT_SLICE).map(|slice| {
-            encode_batch(slice, 0, now).expect("what came from a log can be written to one")
-        });
-        self.snapshot = Some((self.disk.last(), slices.collect()));
-        let ms = net.rng.between(1, 200);
-        net.after(ms, Event::SnapshotDone(self.incarnation));
+        let ended = self.disk.end();
+        self.log_did(ended, net, check)
     }
 
     /// A snapshot has been written.
-    pub(super) fn snapshot_done(&mut self, incarnation: u64, net: &mut Net) {
-        if incarnation != self.incarnation {
-            return;
+    pub(super) fn snapshot_done(
+        &mut self,
+        crash_count: u64,
+        net: &mut Net,
+        check: &mut Check,
+    ) -> Result<(), String> {
+        if crash_count != self.disk.crash_count() {
+            return Ok(());
         }
-        if let Some((position, slices)) = self.snapshot.take() {
-            if position > self.disk.durable() {
-                // It counts once the frames it stands for are durable; here it is just tried again later.
-                return;
-            }
-            net.trace.tell(|| format!("log     snapshot of {position}"));
-            self.disk.keep_snapshot(position, slices);
-        }
+        let written = self.disk.write_snapshot();
+        self.desk.snapshot_ended();
+        self.log_did(written, net, check)
     }
 
-    fn arm(&mut self, net: &mut Net) {
-        let Life::Serving(coordinator) = &self.life else {
-            return;
-        };
-        let due = if self.postponed.is_empty() {
-            coordinator.poll_timeout().map(|due| due.0 - self.skew_ms)
-        } else {
-            Some(net.now)
-        };
-        let due = due.map(|due| self.not_before.map_or(due, |pause| pause.max(due)));
-        if due != self.timer_at {
-            self.timer_at = due;
-            if let Some(due) = due {
-                net.at(due, Event::Timer(self.incarnation));
+    /// The log did something: more may be durable, or nothing ever again.
+    fn log_did(
+        &mut self,
+        done: Result<(), Trouble>,
+        net: &mut Net,
+        check: &mut Check,
+    ) -> Result<(), String> {
+        if let Err(trouble) = done {
+            return self.trouble(trouble, net, check);
+        }
+        self.at_desk(net, check, |desk, hall, _| {
+            if let Some(durable) = hall.durable() {
+                desk.confirm(hall, durable);
             }
-        }
-    }
-
-    /// The coordinator, while it serves, and its disk.
-    pub(super) fn coordinator(&mut self) -> Option<(&mut Coordinator, &Disk)> {
-        match &mut self.life {
-            Life::Serving(coordinator) => Some((coordinator, &self.disk)),
-            _ => None,
-        }
+        })?;
+        self.settle(net)
     }
 }
 

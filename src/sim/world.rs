@@ -9,17 +9,17 @@ use super::client::{
     Abandoner, Admin, Asked, Committer, Confused, Consumer, Gossip, Habits, Hands, IdPartition,
     Modern, ModernHabits, Outstanding, Role, TopicAsk, wanted,
 };
+use super::disk::Disk;
 use super::frames::{self, Dialogue};
 use super::net::{ConnId, Event, Net, Weather};
 use super::rng::Rng;
 use super::server::Server;
 use super::trace::Trace;
+use crate::desk;
 use crate::group::request::{Reply, Request};
 use crate::group::types::{GroupId, Topic, TopicId, TopicName, Topics, TopicsChange};
 use crate::group::{Bounded, GroupConfig};
 
-/// When a world begins, in Unix milliseconds.
-const BEGINNING: i64 = 1_700_000_000_000;
 /// How long after the last fault everything must be well.
 const HEALING_MS: i64 = 15 * 60_000;
 /// And in how many events.
@@ -125,19 +125,18 @@ impl World {
             interval_ms: *rng.pick(&[500, 3_000, 10_000]),
         };
         let (clients, mixed) = Self::people(options, rng, &names);
-        let snapshot_frames = *rng.pick(&[3, 10, 100]);
+        let segment_bytes = *rng.pick(&[1_024, 4_096, 16_384]);
+        let disk = Disk::new(segment_bytes, *rng.pick(&[300, 2_000, 50_000]));
+        let desk = desk::Options {
+            patience_ms: *rng.pick(&[500, 5_000]),
+            room_bytes: *rng.pick(&[64, 1_024]),
+        };
         let server_seed = rng.next();
         let seed = rng.next();
         let trace = Trace::new(options.trace);
         Self {
             net: Net::new(Rng::new(seed), trace, weather),
-            server: Server::new(
-                config.clone(),
-                topics.clone(),
-                server_seed,
-                snapshot_frames,
-                BEGINNING,
-            ),
+            server: Server::new(config.clone(), topics.clone(), server_seed, desk, disk),
             check: Check::new(config, topics.clone(), mixed),
             clients,
             topics,
@@ -281,7 +280,8 @@ impl World {
 
     /// Lives through everything.
     pub(super) fn live(&mut self) -> Result<(), String> {
-        self.server.start(0, &mut self.net, &mut self.check)?;
+        let topics = self.topics.clone();
+        self.server.start(0, topics, &mut self.net, &mut self.check);
         for client in 0..self.clients.len() {
             let ms = self.net.rng.between(0, 2_000);
             self.wake_at(client, ms);
@@ -307,9 +307,8 @@ impl World {
 
     fn replay(&mut self) -> Result<(), String> {
         if let Some((coordinator, disk)) = self.server.coordinator() {
-            let records = disk.records()?;
             self.check
-                .replay(&records, coordinator, &mut self.net.rng)?;
+                .replay(disk.records(), coordinator, &mut self.net.rng)?;
         }
         Ok(())
     }
@@ -325,8 +324,8 @@ impl World {
             }
             Event::Arrive(conn, call, request) => {
                 net.trace.note(conn as u64 ^ call << 32);
-                if let Some(request) = net.arrive(conn, call, request) {
-                    self.server.arrive(conn, call, request, net);
+                if net.arrive(conn, call, request) {
+                    self.server.arrive(conn, net);
                 }
             }
             Event::Deliver(conn, call, reply) => {
@@ -336,16 +335,22 @@ impl World {
             }
             Event::Closed(conn) => self.closed(conn)?,
             Event::Serve => self.server.serve(net, check)?,
-            Event::Synced(crash_count, covers) => {
-                self.server.synced(crash_count, covers, net, check)?;
-            }
+            Event::Gone(conn) => net.gone(conn),
+            Event::Synced(crash_count) => self.server.synced(crash_count, net, check)?,
             Event::Timer(incarnation) => self.server.timeout(incarnation, net, check)?,
             Event::Loaded(incarnation) => {
                 self.server.loaded(incarnation, net, check)?;
                 self.replay()?;
             }
-            Event::SnapshotDone(incarnation) => self.server.snapshot_done(incarnation, net),
-            Event::Restart => self.restart()?,
+            Event::SnapshotDone(crash_count) => {
+                self.server.snapshot_done(crash_count, net, check)?;
+            }
+            Event::Die(crash_count) => {
+                if crash_count == self.server.disk.crash_count() {
+                    self.crash();
+                }
+            }
+            Event::Restart => self.restart(),
             Event::TopicsChanged => {
                 while self.changes_handed < self.changes.len() {
                     let change = self.changes[self.changes_handed].clone();
@@ -354,24 +359,24 @@ impl World {
                         .topics_changed(change, &mut self.net, &mut self.check)?;
                 }
             }
-            Event::Weather => self.weather(),
+            Event::Weather => self.weather()?,
         }
         Ok(())
     }
 
     /// Something may go wrong.
-    fn weather(&mut self) {
+    fn weather(&mut self) -> Result<(), String> {
         if self.calm {
-            return;
+            return Ok(());
         }
         let climate = self.climate;
         let interval_ms = self.net.rng.between(1, climate.interval_ms);
         self.net.after(interval_ms, Event::Weather);
-        if self.net.rng.chance(climate.full_disk) || self.server.disk.full {
+        if self.net.rng.chance(climate.full_disk) || self.server.disk.is_full() {
             // A full disk lasts until the next change of the weather, or longer.
-            let full = !self.server.disk.full || self.net.rng.chance(300);
+            let full = !self.server.disk.is_full() || self.net.rng.chance(300);
             self.net.trace.tell(|| format!("disk    full: {full}"));
-            self.server.disk.full = full;
+            self.server.disk.set_full(full);
         }
         if self.net.rng.chance(climate.slow_disk) {
             self.server.sync_ms_max = *self.net.rng.pick(&[0, 10, 100, 3_000]);
@@ -386,21 +391,40 @@ impl World {
             }
         }
         if self.net.rng.chance(climate.crash) && self.server.is_up() {
-            self.server.crash(&mut self.net, &mut self.check);
-            let ms = *self.net.rng.pick(&[1, 100, 3_000, 20_000]);
-            self.net.after(ms, Event::Restart);
+            match self.net.rng.below(8) {
+                // The process ends as soon as the log notices.
+                0 => self.server.disk.fail_syncs(),
+                1 => {
+                    self.server.stop(&mut self.net, &mut self.check)?;
+                    self.restart_later();
+                }
+                2..=5 => self.server.dies_in_sync = true,
+                _ => self.crash(),
+            }
         }
+        Ok(())
     }
 
-    fn restart(&mut self) -> Result<(), String> {
+    fn crash(&mut self) {
+        self.server.crash(&mut self.net, &mut self.check);
+        self.restart_later();
+    }
+
+    fn restart_later(&mut self) {
+        let ms = *self.net.rng.pick(&[1, 100, 3_000, 20_000]);
+        self.net.after(ms, Event::Restart);
+    }
+
+    fn restart(&mut self) {
         let jump_ms = if self.net.rng.chance(self.climate.clock_jump) && !self.calm {
             self.net.rng.between(-3_600_000, 60_000)
         } else {
             0
         };
         self.changes_handed = self.changes.len();
-        self.server.know_topics(self.topics.clone());
-        self.server.start(jump_ms, &mut self.net, &mut self.check)
+        let topics = self.topics.clone();
+        self.server
+            .start(jump_ms, topics, &mut self.net, &mut self.check);
     }
 
     fn wake_at(&mut self, client: usize, moment: i64) {
@@ -656,9 +680,9 @@ impl World {
     fn heal(&mut self) -> Result<(), String> {
         self.net.trace.tell(|| "        the faults end".to_owned());
         self.calm = true;
-        self.server.disk.full = false;
-        self.server.disk.fails_next = false;
+        self.server.disk.heal();
         self.server.sync_ms_max = 10;
+        self.server.dies_in_sync = false;
         self.net.weather = Weather {
             delay_ms_max: 2,
             straggler_per_mille: 0,

@@ -22,7 +22,7 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("client", &[]),
     ("config", &[]),
     ("log", &[]),
-    ("sim", &["wire", "group"]),
+    ("sim", &["desk", "log", "wire", "group"]),
     ("desk", &["group"]),
     ("wire", &["group"]),
     ("group", &[]),
