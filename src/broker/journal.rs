@@ -5,6 +5,7 @@
 //! beside and renamed into place.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -245,6 +246,8 @@ fn parse(line: &[u8]) -> Option<Entry> {
 pub(super) struct Journal {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
+    /// The folder, open: syncing it must not fail because others have taken every descriptor.
+    held_dir: Option<File>,
     file: Arc<dyn FsFile>,
     bytes: u64,
     /// What the file took when it was last written anew.
@@ -270,6 +273,7 @@ impl Journal {
                     .and_then(|made| fs.sync_dir(dir).map(|()| made));
                 let (file, bytes) = made.map_err(|e| Error::io("create", &path, e))?;
                 Ok(Self {
+                    held_dir: held_dir(&*fs, dir)?,
                     fs,
                     dir: dir.to_owned(),
                     file,
@@ -327,6 +331,7 @@ impl Journal {
         }
         let live_bytes = facts.lines().len() as u64;
         Ok(Self {
+            held_dir: held_dir(&*fs, dir)?,
             fs,
             dir: dir.to_owned(),
             file,
@@ -386,7 +391,11 @@ impl Journal {
                 self.file = file;
                 self.bytes = bytes;
                 self.live_bytes = bytes;
-                if let Err(error) = self.fs.sync_dir(&self.dir) {
+                let synced = match &self.held_dir {
+                    Some(dir) => dir.sync_all(),
+                    None => self.fs.sync_dir(&self.dir),
+                };
+                if let Err(error) = synced {
                     // After a crash either file may be there; what is written from now on is in one of them only.
                     self.failed = true;
                     tracing::error!(folder = %self.dir.display(), %error, "cannot sync; no change is taken until a restart");
@@ -398,6 +407,10 @@ impl Journal {
             }
         }
     }
+}
+
+fn held_dir(fs: &dyn Fs, dir: &Path) -> Result<Option<File>, Error> {
+    fs.hold_dir(dir).map_err(|e| Error::io("open", dir, e))
 }
 
 /// Writes the file with what holds and puts it in place; the folder is not synced yet.

@@ -271,7 +271,8 @@ impl Committer {
             if wanted && self.fits_reuse(oldest) {
                 let number = self.disk.next_spare_number();
                 match self.segments.recycle_oldest(number) {
-                    Ok(spare) => self.disk.lock().room.spares.push(spare),
+                    Ok(Some(spare)) => self.disk.lock().room.spares.push(spare),
+                    Ok(None) => self.segments.remove_oldest()?,
                     // A rename may need room that removing does not.
                     Err(error) if error.is_full() => self.segments.remove_oldest()?,
                     Err(error) => return Err(error),

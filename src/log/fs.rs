@@ -82,6 +82,15 @@ pub trait Fs: Send + Sync + fmt::Debug + 'static {
     /// # Errors
     /// Whatever the system says.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// The folder itself, opened: whoever must not fail for want of a descriptor syncs this instead of calling
+    /// [`Fs::sync_dir`]. `None` where that needs no descriptor.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn hold_dir(&self, dir: &Path) -> io::Result<Option<File>> {
+        let _ = dir;
+        Ok(None)
+    }
     /// Takes an exclusive lock on a file, created if absent, without waiting. `None`: another holds it.
     ///
     /// # Errors
@@ -177,6 +186,10 @@ impl Fs for RealFs {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         File::open(dir)?.sync_all()
+    }
+
+    fn hold_dir(&self, dir: &Path) -> io::Result<Option<File>> {
+        File::open(dir).map(Some)
     }
 
     fn try_lock(&self, path: &Path) -> io::Result<Option<Lock>> {

@@ -4,6 +4,7 @@
 //! end is cut when the folder is opened; anything else that does not read back as it was written refuses to open.
 //! Nothing here decides when to sync, and nothing here knows what the payloads mean.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -121,6 +122,8 @@ pub(super) struct Segments {
     /// Positions below are on the disk.
     floor: u64,
     scratch: Vec<u8>,
+    /// The folder, open: a log must not fail because others have taken every descriptor.
+    held_dir: Option<File>,
 }
 
 /// What [`Segments::open`] found besides frames.
@@ -294,31 +297,32 @@ impl Segments {
         Some(oldest.file_bytes)
     }
 
-    /// Turns the oldest segment into a spare file.
-    pub(super) fn recycle_oldest(&mut self, number: u64) -> Result<Spare, Error> {
+    /// Turns the oldest segment into a spare file; `None` if it cannot be opened for that, and nothing has changed.
+    pub(super) fn recycle_oldest(&mut self, number: u64) -> Result<Option<Spare>, Error> {
         let from = &self.segments[0].path;
         let path = self.dir.join(format!("{SPARE_PREFIX}{number}"));
-        let file = self
-            .fs
-            .open(from, Open::Write)
-            .map_err(|e| Error::io("open", from, e))?;
+        let Ok(file) = self.fs.open(from, Open::Write) else {
+            return Ok(None);
+        };
         self.fs
             .rename(from, &path)
             .map_err(|e| Error::io("rename", from, e))?;
         let segment = self.segments.remove(0);
         // Before its bytes change: under the old name they would be damage.
         self.sync_dir()?;
-        Ok(Spare {
+        Ok(Some(Spare {
             path,
             file,
             bytes: segment.file_bytes,
-        })
+        }))
     }
 
     fn sync_dir(&self) -> Result<(), Error> {
-        self.fs
-            .sync_dir(&self.dir)
-            .map_err(|e| Error::io("sync", &self.dir, e))
+        let synced = match &self.held_dir {
+            Some(dir) => dir.sync_all(),
+            None => self.fs.sync_dir(&self.dir),
+        };
+        synced.map_err(|e| Error::io("sync", &self.dir, e))
     }
 }
 

@@ -27,8 +27,10 @@ impl Segments {
         let files = segment_files(&*fs, dir)?;
         let spares = spare_files(&*fs, dir)?;
         let first = files.first().map_or(FIRST_LSN, |(base, _)| *base);
+        let held_dir = fs.hold_dir(dir).map_err(|e| Error::io("open", dir, e))?;
         let mut this = Self {
             fs,
+            held_dir,
             dir: dir.to_owned(),
             segments: Vec::new(),
             active: None,
