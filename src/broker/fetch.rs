@@ -40,9 +40,52 @@ struct Room {
     empty: bool,
 }
 
+/// Lends the memory that answers to Fetch take: all of them together have a limit.
+pub trait Lender: Send {
+    /// Whether a batch beyond what was lent has to wait.
+    fn is_short(&self) -> bool;
+
+    /// Waits until one batch may be read, whatever its size.
+    fn ready(&mut self) -> impl Future<Output = ()> + Send;
+
+    /// How many of the wanted bytes may be read now. They count as held from here on.
+    fn lend(&mut self, wanted_bytes: usize) -> usize;
+
+    /// Of what was lent, so much was used; it may be more.
+    fn keep(&mut self, lent_bytes: usize, used_bytes: usize);
+}
+
+/// Lends whatever is asked for.
+#[derive(Debug)]
+struct NoLimit;
+
+impl Lender for NoLimit {
+    fn is_short(&self) -> bool {
+        false
+    }
+
+    async fn ready(&mut self) {}
+
+    fn lend(&mut self, wanted_bytes: usize) -> usize {
+        wanted_bytes
+    }
+
+    fn keep(&mut self, _: usize, _: usize) {}
+}
+
 impl Broker {
     /// Fetch 4–18. Waits up to the request's `max_wait_ms` for its `min_bytes`.
     pub async fn fetch(&self, request: FetchRequest, version: i16) -> FetchResponse {
+        self.fetch_within(request, version, &mut NoLimit).await
+    }
+
+    /// As [`Self::fetch`], in borrowed memory: what is kept of it in the end are the answer's batches.
+    pub async fn fetch_within(
+        &self,
+        request: FetchRequest,
+        version: i16,
+        lender: &mut impl Lender,
+    ) -> FetchResponse {
         if version >= SESSIONS_VERSION
             && !matches!(request.session_epoch, FINAL_EPOCH | INITIAL_EPOCH)
         {
@@ -60,12 +103,15 @@ impl Broker {
         tokio::pin!(deadline);
         let mut may_wait = !wait.is_zero();
         loop {
-            let pass = self.read_all(&request, version).await;
+            let mut pass = self.read_all(&request, version, lender).await;
             if pass.urgent || pass.bytes >= min_bytes || !may_wait || request.topics.is_empty() {
                 let fetched = &self.shared.counted.fetched_bytes;
                 fetched.fetch_add(pass.bytes as u64, Ordering::Relaxed);
                 return FetchResponse::default().with_responses(pass.topics);
             }
+            // It is read again after the wait; until then nobody holds it.
+            pass.topics.clear();
+            lender.keep(pass.bytes, 0);
             let missing = i64::try_from(min_bytes - pass.bytes).unwrap_or(i64::MAX);
             let watch = Watch::new(missing, pass.at_end);
             if watch.outdated {
@@ -78,7 +124,12 @@ impl Broker {
         }
     }
 
-    async fn read_all(&self, request: &FetchRequest, version: i16) -> Pass {
+    async fn read_all(
+        &self,
+        request: &FetchRequest,
+        version: i16,
+        lender: &mut impl Lender,
+    ) -> Pass {
         let max_bytes = usize::try_from(request.max_bytes)
             .unwrap_or(0)
             .min(self.shared.options.fetch_bytes_max);
@@ -103,12 +154,16 @@ impl Broker {
                         .ok_or(ResponseError::UnknownTopicOrPartition)
                 });
                 let data = match found {
-                    Ok(found) => match read_one(found, partition, version, &mut room, &mut pass)
-                        .await
-                    {
-                        Ok(data) => data.with_aborted_transactions(committed_only.then(Vec::new)),
-                        Err(error) => refused(error).with_aborted_transactions(None),
-                    },
+                    Ok(found) => {
+                        let read =
+                            read_one(found, partition, version, &mut room, &mut pass, lender);
+                        match read.await {
+                            Ok(data) => {
+                                data.with_aborted_transactions(committed_only.then(Vec::new))
+                            }
+                            Err(error) => refused(error).with_aborted_transactions(None),
+                        }
+                    }
                     Err(error) => refused(error),
                 };
                 pass.urgent |= data.error_code != 0;
@@ -145,6 +200,7 @@ async fn read_one(
     version: i16,
     room: &mut Room,
     pass: &mut Pass,
+    lender: &mut impl Lender,
 ) -> Result<PartitionData, ResponseError> {
     check_epoch(asked.current_leader_epoch)?;
     if version >= 12 && asked.last_fetched_epoch >= 0 {
@@ -165,21 +221,17 @@ async fn read_one(
         .unwrap_or(0)
         .min(room.bytes);
     let offset = asked.fetch_offset;
+    let at_least_one = room.empty && !lender.is_short();
+    let mut batches = read_lent(partition, offset, wanted, at_least_one, lender).await?;
+    if room.empty && !at_least_one && batches.bytes.is_empty() && !batches.at_end {
+        lender.ready().await;
+        batches = read_lent(partition, offset, wanted, true, lender).await?;
+    }
     let Batches {
         bounds,
         bytes,
         at_end,
-    } = match partition.is_cold(offset) {
-        // From the disk, maybe: not on a thread that serves others.
-        true => {
-            let (partition, at_least_one) = (Arc::clone(partition), room.empty);
-            let read =
-                tokio::task::spawn_blocking(move || partition.read(offset, wanted, at_least_one));
-            read.await
-                .unwrap_or(Err(ResponseError::UnknownServerError))?
-        }
-        false => partition.read(offset, wanted, room.empty)?,
-    };
+    } = batches;
     room.bytes = room.bytes.saturating_sub(bytes.len());
     room.empty &= bytes.is_empty();
     pass.bytes += bytes.len();
@@ -189,6 +241,29 @@ async fn read_one(
         false => pass.urgent = true,
     }
     Ok(data(bounds).with_records(Some(bytes)))
+}
+
+/// Reads batches into borrowed memory.
+async fn read_lent(
+    partition: &Arc<Partition>,
+    offset: i64,
+    wanted: usize,
+    at_least_one: bool,
+    lender: &mut impl Lender,
+) -> Result<Batches, ResponseError> {
+    let lent = lender.lend(wanted);
+    let read = match partition.is_cold(offset) {
+        // From the disk, maybe: not on a thread that serves others.
+        true => {
+            let partition = Arc::clone(partition);
+            let read =
+                tokio::task::spawn_blocking(move || partition.read(offset, lent, at_least_one));
+            read.await.unwrap_or(Err(ResponseError::UnknownServerError))
+        }
+        false => partition.read(offset, lent, at_least_one),
+    };
+    lender.keep(lent, read.as_ref().map_or(0, |read| read.bytes.len()));
+    read
 }
 
 /// A leader epoch the client knows against ours, which never changes; −1 is none.

@@ -16,6 +16,8 @@ use kafka_protocol::messages::{
     OffsetForLeaderEpochResponse,
 };
 
+use tokio::sync::Semaphore;
+
 use super::fetch::check_epoch;
 use super::partition::Partition;
 use super::records::{self, Budget, Stamp};
@@ -130,6 +132,9 @@ impl Broker {
     }
 }
 
+/// Opening batches takes threads, and memory for what they unfold into: not for everybody at once.
+static SEARCHES: Semaphore = Semaphore::const_new(4);
+
 /// The first version in which a special timestamp means something.
 fn min_version(timestamp: i64) -> Option<i16> {
     Some(match timestamp {
@@ -163,6 +168,8 @@ async fn offset_of(
                 MAX_TIMESTAMP => newest(&partition),
                 _ => first_from(&partition, timestamp),
             };
+            // Never closed, so that a turn always comes.
+            let _turn = SEARCHES.acquire().await;
             let found = tokio::task::spawn_blocking(search)
                 .await
                 .unwrap_or(Err(ResponseError::UnknownServerError))?;

@@ -46,6 +46,7 @@ use partition::Partition;
 use topics::{Refusal, Topic, Topics};
 
 pub use config_keys::{ConfigKind, TopicConfigKey, topic_config_keys};
+pub use fetch::Lender;
 pub use topics::{TopicSummary, TopicsChange, TopicsImage};
 
 /// The name of the topic that stands for the group log.

@@ -155,10 +155,14 @@ keys! {
         /// Bytes of requests that may be in memory at once; further reading waits. -1: no limit
         /// (Kafka's default). Not below socket.request.max.bytes.
         queued_max_request_bytes: i64 = "queued.max.request.bytes", "268435456", Rule::Or(-1, 1024, i64::MAX);
+        /// Bytes of replies above 64 KiB that may be in memory at once; further ones wait until others
+        /// have been taken, and Fetch answers with less. One reply at a time may go beyond. -1: no limit.
+        queued_max_reply_bytes: i64 = "convoke.queued.max.reply.bytes", "268435456", Rule::Or(-1, 65_536, i64::MAX);
         /// A connection without a request for this long is closed. -1: never. Waiting for a reply is
         /// not idling.
         connections_max_idle_ms: i64 = "connections.max.idle.ms", "600000", Rule::Or(-1, 1, i64::MAX);
-        /// Connections in total; further ones are closed on arrival.
+        /// Connections in total; further ones are closed on arrival. Never more than the limit of open
+        /// files (ulimit -n) leaves: a quarter of it, at most 512, is for topics, and 64 are kept back.
         max_connections: i32 = "max.connections", "2147483647", int_from(0);
         /// Connections from one address.
         max_connections_per_ip: i32 = "max.connections.per.ip", "2147483647", int_from(0);
@@ -177,6 +181,15 @@ keys! {
         max_request_partition_size_limit: i32 = "max.request.partition.size.limit", "2000", int_from(1);
         /// After SIGTERM, how long open connections may take to receive their replies.
         shutdown_grace_ms: i64 = "convoke.shutdown.grace.ms", "10000", Rule::Range(0, 3_600_000);
+    }
+
+    "Memory of groups" {
+        /// Bytes that all groups together may keep: members with their metadata and assignments,
+        /// subscriptions, committed offsets with their notes, ids that were handed out; counted about. -1:
+        /// no limit, as in Kafka. What would grow beyond is refused: joining with GROUP_MAX_SIZE_REACHED,
+        /// a leader's SyncGroup with COORDINATOR_NOT_AVAILABLE, new offsets with
+        /// INVALID_COMMIT_OFFSET_SIZE; whoever keeps to the size it has goes on.
+        group_memory_max_bytes: i64 = "convoke.group.memory.max.bytes", "1073741824", Rule::Or(-1, 65_536, i64::MAX);
     }
 
     "Classic groups" {

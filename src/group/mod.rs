@@ -9,6 +9,7 @@ mod classic;
 mod consumer;
 mod describe;
 mod ids;
+mod memory;
 mod offsets;
 pub mod pattern;
 mod reconcile;
@@ -29,11 +30,13 @@ use hashbrown::HashMap;
 
 pub use actions::{Actions, After, Answer};
 pub use consumer::GroupOverrides;
+pub use memory::GroupMemory;
 pub use stats::{Cause, Census, Stats};
 pub use upgrade::Migration;
 
 use assign::{Assignor, Range, Uniform};
 use ids::Ids;
+use memory::Tally;
 use record::Record;
 use request::{ErrorCode, Request, RequestId};
 use state::State;
@@ -71,6 +74,10 @@ pub struct GroupConfig {
     /// Whether members whom a pending change concerns are told to come sooner
     /// (`convoke.consumer.heartbeat.hint.enable`).
     pub heartbeat_hint: bool,
+    /// The most that all groups may keep in memory, in bytes (`convoke.group.memory.max.bytes`).
+    pub memory_bytes_max: usize,
+    /// Where that is counted. Coordinators whose settings were cloned from the same share it.
+    pub memory: Arc<GroupMemory>,
 }
 
 /// A setting in milliseconds that a group may have its own value of, within bounds.
@@ -118,6 +125,8 @@ impl Default for GroupConfig {
                 downgrade: true,
             },
             heartbeat_hint: true,
+            memory_bytes_max: usize::MAX,
+            memory: Arc::default(),
         }
     }
 }
@@ -150,6 +159,8 @@ pub struct Coordinator {
     timers: Timers,
     ids: Ids,
     stats: Stats,
+    /// What `state` takes of the memory.
+    tally: Tally,
 }
 
 impl Coordinator {
@@ -171,12 +182,14 @@ impl Coordinator {
             timers: Timers::default(),
             ids: Ids::new(seed),
             stats: Stats::default(),
+            tally: Tally::default(),
         }
     }
 
     /// Takes in a record of the log. For recovery only, before [`loaded`](Self::loaded).
     pub fn apply(&mut self, record: &Record) {
         self.state.apply(record);
+        self.tally.set(&self.config.memory, self.state.bytes());
     }
 
     /// Ends recovery: groups with members are Stable again with full sessions, and time begins to count.
@@ -195,6 +208,13 @@ impl Coordinator {
 
     /// One request. `id` names who waits for the reply.
     pub fn handle(&mut self, now: Millis, id: RequestId, request: Request, actions: &mut Actions) {
+        if let Some(error) = self.no_memory_for(&request) {
+            let reply = refusal::refuse(&request, error);
+            if let Some(group_id) = request.group_id() {
+                actions.reply(id, group_id, reply);
+            }
+            return;
+        }
         match request {
             Request::Join(request) => self.join(now, id, request, actions),
             Request::Sync(request) => self.sync(now, id, request, actions),
@@ -318,6 +338,7 @@ impl Coordinator {
     /// Makes a fact: the only way state changes outside recovery.
     fn emit(&mut self, record: Record, actions: &mut Actions) {
         self.state.apply(&record);
+        self.tally.set(&self.config.memory, self.state.bytes());
         actions.records.push(record);
     }
 }

@@ -66,6 +66,8 @@ error_codes! {
     InvalidSessionTimeout = 26, "INVALID_SESSION_TIMEOUT";
     /// The group is rebalancing: rejoin.
     RebalanceInProgress = 27, "REBALANCE_IN_PROGRESS";
+    /// The commit is more than can be kept.
+    InvalidCommitOffsetSize = 28, "INVALID_COMMIT_OFFSET_SIZE";
     /// The principal may not use the topic.
     TopicAuthorizationFailed = 29, "TOPIC_AUTHORIZATION_FAILED";
     /// The principal may not use the group.

@@ -9,6 +9,8 @@ use super::request::*;
 use super::types::*;
 use super::*;
 
+mod memory;
+
 struct World {
     live: Coordinator,
     replayed: Coordinator,
@@ -39,9 +41,13 @@ impl World {
         let mut live = Coordinator::new(config.clone(), topics.clone(), 1);
         let mut actions = Actions::default();
         live.loaded(Millis(1_000_000), &mut actions);
+        let apart = GroupConfig {
+            memory: Arc::default(),
+            ..config
+        };
         Self {
             live,
-            replayed: Coordinator::new(config, topics, 1),
+            replayed: Coordinator::new(apart, topics, 1),
             now: Millis(1_000_000),
             next: 0,
             replies: Vec::new(),
@@ -58,6 +64,7 @@ impl World {
             self.live.same_facts(&self.replayed),
             "live and replayed facts differ"
         );
+        assert_eq!(self.live.state.bytes(), self.replayed.state.bytes());
         self.replies.extend(
             actions
                 .replies

@@ -16,11 +16,12 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::net::tcp::OwnedReadHalf;
 
-use super::budget::{self, Charge, Leave};
+use super::budget::{self, Charge, Leave, Loan};
 use super::frames::{BadFrame, FrameBuffer};
 use super::gate::{Cut, Phase, Place, Shared};
 use super::route::{Door, Outcome, Step};
 use super::{House, quiet::Quiet};
+use crate::broker::Lender;
 use crate::desk::hop::{Arrival, Holder};
 use crate::desk::line::{Line, Turn};
 use crate::wire;
@@ -129,6 +130,7 @@ pub(crate) async fn run(
         receiving: false,
         held: Charge::none(&house.budget),
         output: BytesMut::new(),
+        loan: Loan::none(&house.replies),
         shared: place.shared.clone(),
         reader,
         house,
@@ -166,6 +168,8 @@ struct Connection {
     /// What the buffer holds is charged here.
     held: Charge,
     output: BytesMut,
+    /// What the output holds is charged here.
+    loan: Loan,
     shared: Arc<Shared>,
     reader: OwnedReadHalf,
     house: Arc<House>,
@@ -201,10 +205,11 @@ impl Connection {
                 step,
             } = self.begin(frame)?;
             match step {
-                Step::Reply(reply) => self.answer(&header, started_us, &reply)?,
+                Step::Reply(reply) => self.answer(&header, started_us, &reply).await?,
                 Step::Parked => match self.arrival().await?.into() {
                     Turn::Answer(reply) => {
-                        self.answer(&header, started_us, &wire::Reply::Group(reply))?;
+                        let reply = wire::Reply::Group(reply);
+                        self.answer(&header, started_us, &reply).await?;
                     }
                     Turn::Mute => return Err(self.stay_mute().await),
                     Turn::Close => return Err(End::Unanswered(LOST)),
@@ -212,7 +217,7 @@ impl Connection {
                 },
                 Step::Later(later) => {
                     let outcome = self.later(later).await?;
-                    self.answer_outcome(&header, started_us, outcome)?;
+                    self.answer_outcome(&header, started_us, outcome).await?;
                 }
             }
             if self.output.len() >= WRITE_BYTES {
@@ -237,8 +242,9 @@ impl Connection {
     /// Decodes a frame and sets its request going. In one piece, so that no call is kept across a wait.
     fn begin(&mut self, frame: Bytes) -> Result<InService, End> {
         let started_us = self.house.metrics.now_us();
-        let charge = budget::charge_frame(&self.house.budget, frame.len());
+        let frame_bytes = frame.len();
         let (header, call) = wire::decode(frame, &mut self.peer)?;
+        let charge = budget::charge_frame(&self.house.budget, frame_bytes, header.elements);
         let step = self
             .house
             .route
@@ -250,14 +256,19 @@ impl Connection {
         })
     }
 
-    fn answer_outcome(
+    async fn answer_outcome(
         &mut self,
         header: &wire::Header,
         started_us: u64,
         outcome: Outcome,
     ) -> Result<(), End> {
         match outcome {
-            Outcome::Reply(reply) => self.answer(header, started_us, &reply),
+            Outcome::Reply(reply) => self.answer(header, started_us, &reply).await,
+            Outcome::Fetched(reply, loan) => {
+                let written = self.write(header, started_us, &wire::Reply::Data(reply));
+                self.loan.add(loan);
+                written
+            }
             Outcome::Silence => {
                 self.house.metrics.answered(header, started_us, None);
                 self.line.answered();
@@ -267,7 +278,30 @@ impl Connection {
         }
     }
 
-    fn answer(
+    /// Writes a reply, once there is room for it.
+    async fn answer(
+        &mut self,
+        header: &wire::Header,
+        started_us: u64,
+        reply: &wire::Reply,
+    ) -> Result<(), End> {
+        if self.loan.is_short() && wire::reply_bytes(header, reply) > budget::FREE_REPLY_BYTES {
+            // What waits must not itself be what others wait for.
+            self.flush().await?;
+            self.shared.enter(Phase::Paused);
+            tokio::select! {
+                () = self.loan.ready() => {}
+                () = self.shared.wake.notified() => return Err(End::Cut(Cut::Gone)),
+            }
+        }
+        self.write(header, started_us, reply)?;
+        if self.output.len() > budget::FREE_REPLY_BYTES {
+            self.loan.set(self.output.len());
+        }
+        Ok(())
+    }
+
+    fn write(
         &mut self,
         header: &wire::Header,
         started_us: u64,
@@ -427,6 +461,7 @@ impl Connection {
             self.house.metrics.sent_bytes.increment(written as u64);
         }
         self.output = BytesMut::new();
+        self.loan = Loan::none(&self.house.replies);
         Ok(())
     }
 }

@@ -1,17 +1,19 @@
 //! From a call to the data plane to its answer: one line per API. What they do is `broker`'s affair.
 
+use super::budget::Loan;
 use super::route::{Door, Outcome};
 use crate::broker::{Broker, Produced};
 use crate::wire::Reply;
 use crate::wire::data::Call;
 
-/// Answers a call to the data plane.
+/// Answers a call to the data plane. `loan`: where what a Fetch has read is held.
 pub(crate) async fn answer(
     broker: &Broker,
     door: &Door,
     version: i16,
     client_id: &str,
     call: Call,
+    mut loan: Loan,
 ) -> Outcome {
     let _ = client_id;
     let listener = &door.listener;
@@ -25,7 +27,10 @@ pub(crate) async fn answer(
                 );
             }
         },
-        Call::Fetch(request) => broker.fetch(request, version).await.into(),
+        Call::Fetch(request) => {
+            let fetched = broker.fetch_within(request, version, &mut loan).await;
+            return Outcome::Fetched(fetched.into(), loan);
+        }
         Call::ListOffsets(request) => broker.list_offsets(request, version).await.into(),
         Call::Metadata(request) => broker.metadata(request, version, listener).await.into(),
         Call::CreateTopics(request) => broker.create_topics(request).await.into(),

@@ -68,6 +68,12 @@ fn gauges(house: &House, store: &Store) {
     metrics
         .request_bytes_in_flight
         .set(house.budget.used_bytes() as f64);
+    metrics
+        .reply_bytes_in_flight
+        .set(house.replies.used_bytes() as f64);
+    metrics
+        .group_memory_bytes
+        .set(house.group_memory.bytes() as f64);
     let topics = house.route.broker.topics();
     metrics.topics.set(topics.len() as f64);
     let partitions: i64 = topics.iter().map(|topic| i64::from(topic.partitions)).sum();

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::descriptors::Descriptors;
 use super::gate::{Limits, Patience};
 use crate::broker::{
     BrokerConfig, BrokerOptions, Clock, ConfigKind, GroupConfigKey, Storage, topic_config_keys,
@@ -18,7 +19,7 @@ fn size(value: i32) -> usize {
     usize::try_from(value).unwrap_or(0)
 }
 
-/// What coordinators are told.
+/// What coordinators are told: all the same, by clones, so that they share the count of their memory.
 pub(super) fn group(config: &Config) -> GroupConfig {
     GroupConfig {
         session_timeout_ms: config.group_min_session_timeout_ms
@@ -47,6 +48,9 @@ pub(super) fn group(config: &Config) -> GroupConfig {
         assignors: assignors(&config.group_consumer_assignors),
         migration: migration(config.group_consumer_migration_policy),
         heartbeat_hint: config.consumer_heartbeat_hint_enable,
+        // Negative: no limit.
+        memory_bytes_max: usize::try_from(config.group_memory_max_bytes).unwrap_or(usize::MAX),
+        memory: Arc::default(),
     }
 }
 
@@ -79,10 +83,10 @@ pub(super) fn patience(config: &Config) -> Patience {
 }
 
 /// How many connections there may be.
-pub(super) fn limits(config: &Config) -> Limits {
+pub(super) fn limits(config: &Config, descriptors: &Descriptors) -> Limits {
     let overrides = config.max_connections_per_ip_overrides.iter();
     Limits {
-        total: size(config.max_connections),
+        total: size(config.max_connections).min(descriptors.connections),
         per_ip: size(config.max_connections_per_ip),
         per_ip_overrides: overrides
             .filter_map(|(host, limit)| Some((host.parse::<IpAddr>().ok()?, size(*limit))))

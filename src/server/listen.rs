@@ -168,7 +168,10 @@ fn is_the_peers(error: &io::Error) -> bool {
 
 fn turn_away(house: &House, lines: &Quiet, peer: SocketAddr, refused: Refused) {
     let (reason, why) = match refused {
-        Refused::Total => ("max_connections", "max.connections is reached"),
+        Refused::Total => (
+            "max_connections",
+            "max.connections is reached, or what the limit of open files (ulimit -n) leaves for connections",
+        ),
         Refused::PerIp => (
             "max_connections_per_ip",
             "max.connections.per.ip is reached for its address",

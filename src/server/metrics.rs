@@ -236,6 +236,8 @@ metrics! {
         log_bytes: Gauge = "convoke_log_bytes", NO, "Bytes of the group log on disk.";
         log_segments: Gauge = "convoke_log_segments", NO, "Files of the group log.";
         request_bytes_in_flight: Gauge = "convoke_request_bytes_in_flight", NO, "Bytes of requests in memory, as queued.max.request.bytes limits them.";
+        reply_bytes_in_flight: Gauge = "convoke_reply_bytes_in_flight", NO, "Bytes of large replies in memory, as convoke.queued.max.reply.bytes limits them.";
+        group_memory_bytes: Gauge = "convoke_group_memory_bytes", NO, "Bytes that groups keep in memory, about, as convoke.group.memory.max.bytes limits them.";
         connections: Gauge = "convoke_connections", NO, "Open connections of clients.";
         connections_accepted: Counter = "convoke_connections_accepted_total", NO, "Connections that were let in.";
         received_bytes: Counter = "convoke_received_bytes_total", NO, "Bytes of requests that came in.";

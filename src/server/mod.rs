@@ -9,6 +9,7 @@ mod builder;
 mod clock;
 mod connection;
 mod data;
+mod descriptors;
 mod errors;
 mod frames;
 mod gate;
@@ -49,6 +50,7 @@ use self::shard::Letter;
 use self::store::Store;
 use crate::broker;
 use crate::config;
+use crate::group::GroupMemory;
 use crate::log;
 
 /// Why a server cannot start or stop.
@@ -86,7 +88,12 @@ pub enum Error {
 #[derive(Debug)]
 pub(crate) struct House {
     pub(crate) gate: Arc<Gate>,
+    /// `queued.max.request.bytes`.
     pub(crate) budget: Arc<Budget>,
+    /// `convoke.queued.max.reply.bytes`.
+    pub(crate) replies: Arc<Budget>,
+    /// What groups keep, as `convoke.group.memory.max.bytes` limits it.
+    pub(crate) group_memory: Arc<GroupMemory>,
     pub(crate) route: Arc<Route>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) readiness: Arc<Readiness>,

@@ -6,7 +6,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::budget::Charge;
+use super::budget::{Budget, Charge, Loan};
 use super::data;
 use super::gate::Shared;
 use super::shard::{Letter, Mailbox};
@@ -53,6 +53,8 @@ pub(crate) enum Step {
 pub(crate) enum Outcome {
     /// With an answer.
     Reply(wire::Reply),
+    /// With one whose batches are held already.
+    Fetched(wire::data::Reply, Loan),
     /// Without one, as the client asked (acks=0).
     Silence,
     /// There is none to give, for this reason: the connection closes.
@@ -68,6 +70,8 @@ pub(crate) struct Route {
     pub(crate) broker: Broker,
     pub(crate) cluster_id: Arc<str>,
     pub(crate) node_id: i32,
+    /// For what Fetch reads.
+    pub(crate) replies: Arc<Budget>,
 }
 
 impl Route {
@@ -107,9 +111,10 @@ impl Route {
             Call::Data(call) => {
                 let (route, door) = (self.clone(), door.clone());
                 let (version, client_id) = (header.api_version, header.client.id.clone());
+                let loan = Loan::none(&self.replies);
                 Step::Later(Box::pin(async move {
                     let outcome =
-                        data::answer(&route.broker, &door, version, &client_id, call).await;
+                        data::answer(&route.broker, &door, version, &client_id, call, loan).await;
                     drop(charge);
                     outcome
                 }))

@@ -38,7 +38,7 @@ pub(crate) enum Letter {
         request: Request,
         /// Who waits.
         to: ReplyTo,
-        /// Its bytes, given back when it has been handed in.
+        /// Its bytes, given back when it has been answered; a JoinGroup's when it has been handed in.
         charge: Option<Charge>,
     },
     /// Topics appeared, grew or went.
@@ -104,6 +104,14 @@ pub(crate) struct Setup {
 /// What comes of loading: the coordinator with its ledger, or why there is none.
 pub(crate) type Loaded = Result<(Box<Coordinator>, Ledger), ledger::Error>;
 
+/// Who waits for a reply.
+#[derive(Debug)]
+struct Waiter {
+    to: ReplyTo,
+    /// What the request brought may wait to be written for as long as the reply does.
+    _charge: Option<Charge>,
+}
+
 /// What surrounds the desk: the log, the clock and the figures.
 #[derive(Debug)]
 struct Hall {
@@ -114,7 +122,7 @@ struct Hall {
 }
 
 impl Shell for Hall {
-    type To = ReplyTo;
+    type To = Waiter;
     type Position = Position;
     type Error = ledger::Error;
 
@@ -182,12 +190,12 @@ impl Shell for Hall {
         });
     }
 
-    fn send(&mut self, to: ReplyTo, reply: Reply) {
-        to.send(reply);
+    fn send(&mut self, waiter: Waiter, reply: Reply) {
+        waiter.to.send(reply);
     }
 
-    fn supersede(&mut self, to: ReplyTo) {
-        to.supersede();
+    fn supersede(&mut self, waiter: Waiter) {
+        waiter.to.supersede();
     }
 
     fn held(&mut self, waited_ms: i64) {
@@ -200,7 +208,7 @@ impl Shell for Hall {
 /// One shard. Made by [`Shard::new`], driven by [`Shard::run`].
 #[derive(Debug)]
 pub(crate) struct Shard {
-    desk: Desk<ReplyTo, Position>,
+    desk: Desk<Waiter, Position>,
     hall: Hall,
     /// The coordinator is being read from the log; it comes by this way.
     loading: Option<oneshot::Receiver<Loaded>>,
@@ -321,8 +329,14 @@ impl Shard {
                 charge,
             } => {
                 let request_bytes = charge.as_ref().map_or(0, Charge::bytes) as u64;
+                // What a JoinGroup brings is the group's memory from now on, and its reply may take minutes.
+                let charge = charge.filter(|_| !matches!(request, Request::Join(_)));
+                let waiter = Waiter {
+                    to,
+                    _charge: charge,
+                };
                 self.desk
-                    .ask(&mut self.hall, now, request, to, request_bytes);
+                    .ask(&mut self.hall, now, request, waiter, request_bytes);
             }
             Letter::Topics(change) => self.desk.topics(&mut self.hall, now, change),
             Letter::Configure(group_id, overrides) => self.desk.configure(group_id, overrides),

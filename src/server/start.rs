@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
-use super::budget::Budget;
+use super::budget::{self, Budget};
 use super::clock::Clock;
+use super::descriptors::Descriptors;
 use super::gate::Gate;
 use super::housekeeping::Housekeeper;
 use super::knobs;
@@ -24,6 +25,7 @@ use super::topics::Announcer;
 use super::{Address, Error, House, Server};
 use crate::broker::{self, Broker};
 use crate::config::Config;
+use crate::group::GroupMemory;
 use crate::log::Identity;
 use crate::log::fs::Fs;
 
@@ -46,13 +48,15 @@ pub(crate) async fn start(config: Config, fs: Arc<dyn Fs>) -> Result<Server, Err
     let (mailboxes, mail): (Vec<_>, Vec<_>) = (0..shard_count).map(|_| Mailbox::new()).unzip();
     let mailboxes: Arc<[Mailbox]> = mailboxes.into();
     let announcer = Arc::new(Announcer::new(mailboxes.clone()));
-    let broker = open_broker(&config, &opening, &clock, &announcer).await?;
+    let descriptors = Descriptors::of_process(broker::BrokerOptions::default().open_files_max);
+    let broker = open_broker(&config, &opening, &clock, &announcer, &descriptors).await?;
     announcer.begin(&broker.topics());
     for (group_id, configs) in broker.group_configs() {
         announcer.configure(&group_id, knobs::overrides(&configs));
     }
 
     let readiness = Arc::new(Readiness::new(shard_count));
+    let group_config = knobs::group(&config);
     let mut shards = Vec::with_capacity(mail.len());
     let mut waiting = Vec::with_capacity(mail.len());
     for (partition, mail) in (0..shard_count).zip(mail) {
@@ -60,7 +64,7 @@ pub(crate) async fn start(config: Config, fs: Arc<dyn Fs>) -> Result<Server, Err
         waiting.push(Waiting { partition, sender });
         let setup = Setup {
             partition,
-            config: knobs::group(&config),
+            config: group_config.clone(),
             topics: announcer.newest(),
             patience_ms: i64::from(config.offsets_commit_timeout_ms),
             clock: clock.clone(),
@@ -74,15 +78,22 @@ pub(crate) async fn start(config: Config, fs: Arc<dyn Fs>) -> Result<Server, Err
     let gate = Gate::new(
         clock.clone(),
         knobs::patience(&config),
-        knobs::limits(&config),
+        knobs::limits(&config, &descriptors),
     );
     let house = house(
-        &config, &identity, gate, mailboxes, broker, &metrics, &readiness,
+        &config,
+        &identity,
+        gate,
+        mailboxes,
+        broker,
+        &metrics,
+        &readiness,
+        group_config.memory.clone(),
     );
     load::begin(
         opening,
         waiting,
-        knobs::group(&config),
+        group_config,
         announcer.newest(),
         &house,
         &store,
@@ -116,6 +127,10 @@ pub(crate) async fn start(config: Config, fs: Arc<dyn Fs>) -> Result<Server, Err
     })
 }
 
+#[expect(
+    clippy::too_many_arguments,
+    reason = "what all connections share, put together once"
+)]
 fn house(
     config: &Config,
     identity: &Identity,
@@ -124,17 +139,24 @@ fn house(
     broker: Broker,
     metrics: &Arc<Metrics>,
     readiness: &Arc<Readiness>,
+    group_memory: Arc<GroupMemory>,
 ) -> Arc<House> {
     // Negative: no limit.
-    let budget = usize::try_from(config.queued_max_request_bytes).unwrap_or(usize::MAX);
+    let limit = |bytes: i64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let requests = limit(config.queued_max_request_bytes);
+    let replies = limit(config.queued_max_reply_bytes);
+    let replies = Budget::new(replies, budget::FREE_REPLY_BYTES);
     Arc::new(House {
         gate,
-        budget: Budget::new(budget),
+        budget: Budget::new(requests, budget::FREE_BYTES),
+        replies: replies.clone(),
+        group_memory,
         route: Arc::new(Route {
             shards,
             broker,
             cluster_id: identity.cluster_id.as_str().into(),
             node_id: identity.node_id,
+            replies,
         }),
         metrics: metrics.clone(),
         readiness: readiness.clone(),
@@ -161,14 +183,16 @@ async fn open_broker(
     opening: &Opening,
     clock: &Arc<Clock>,
     announcer: &Arc<Announcer>,
+    descriptors: &Descriptors,
 ) -> Result<Broker, Error> {
     let told = clock.clone();
-    let options = knobs::broker(
+    let mut options = knobs::broker(
         config,
         opening.identity(),
         opening.topics_dir(),
         Arc::new(move || told.now().0),
     );
+    options.open_files_max = descriptors.topic_files;
     let (announcer, configurer) = (announcer.clone(), announcer.clone());
     let opened = tokio::task::spawn_blocking(move || {
         Broker::open(

@@ -48,6 +48,16 @@ macro_rules! calls {
             }
         }
 
+        /// How many bytes a reply takes; 0 for one that cannot be written.
+        pub(super) fn bytes(api: &Api, version: i16, reply: &Reply) -> usize {
+            match (api.key, reply) {
+                $(($key, Reply::$name(reply)) => {
+                    reply.compute_size(version.min($newest)).unwrap_or(0)
+                })*
+                _ => 0,
+            }
+        }
+
         /// Writes a reply.
         pub(super) fn write(
             w: &mut Writer,

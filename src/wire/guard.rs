@@ -142,6 +142,8 @@ impl fmt::Display for Refusal {
 pub(crate) struct Walked {
     /// Bytes of the body; what follows is ignored.
     pub(crate) bytes: usize,
+    /// Elements that it unfolds into.
+    pub(crate) elements: u32,
     /// Holds an encoding that Kafka reads and kafka-protocol does not, or reads differently:
     /// decode what [`canonical`] makes of it.
     pub(crate) odd: bool,
@@ -153,6 +155,7 @@ pub(crate) fn walk(ops: &[Op], body: &[u8], elements_max: u32) -> Result<Walked,
     walker.run(ops)?;
     Ok(Walked {
         bytes: walker.at,
+        elements: elements_max - walker.elements_left,
         odd: walker.odd,
     })
 }

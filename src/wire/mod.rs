@@ -62,6 +62,8 @@ pub struct Header {
     pub correlation_id: i32,
     /// Client id (empty for null) and address.
     pub client: Client,
+    /// Elements of arrays, and tagged fields, that the body unfolds into.
+    pub elements: u32,
     /// What an OffsetFetch of version 1 asked for: its answer has no place for an error of the whole
     /// group, which is written to each of these instead.
     asked: Option<Arc<[request::FetchTopic]>>,
@@ -365,6 +367,7 @@ fn header(frame: &[u8], peer: &mut Peer) -> Result<(Header, usize), Error> {
             api_version,
             correlation_id,
             client,
+            elements: 0,
             asked: None,
         },
         reader.position(),
@@ -390,6 +393,7 @@ fn body_of(mut header: Header, body: Bytes) -> Result<(Header, Call), Error> {
     };
     let program = guard::program(api.shape, api_version);
     let walked = guard::walk(program, &body, guard::ELEMENTS_MAX).map_err(malformed)?;
+    header.elements = walked.elements;
     let mut reader = Reader::new(&body, api.is_flexible(api_version));
     let own = match api.key {
         8 => offsets::commit(&mut reader, api_version, &header.client),
@@ -475,6 +479,49 @@ pub fn encode(header: &Header, reply: &Reply) -> Result<BytesMut, Error> {
     let size = i32::try_from(frame.len() - 4).map_err(|_| unwritable("over 2 GiB".to_owned()))?;
     (&mut frame[..4]).put_i32(size);
     Ok(frame)
+}
+
+/// About how many bytes a reply will take, without writing it: exact for the data plane, and for groups what grows with
+/// their members and offsets.
+pub fn reply_bytes(header: &Header, reply: &Reply) -> usize {
+    /// A member, an offset or a group, without what clients put into it.
+    const ENTRY: usize = 64;
+    fn described(groups: &[request::DescribeReply]) -> usize {
+        let members = groups.iter().flat_map(|group| &group.members);
+        members
+            .map(|member| 2 * ENTRY + member.metadata.len() + member.assignment.len())
+            .sum()
+    }
+    match reply {
+        Reply::Group(request::Reply::Join(join)) => {
+            let members = join.members.iter();
+            members.map(|member| ENTRY + member.metadata.len()).sum()
+        }
+        Reply::Group(request::Reply::Sync(sync)) => sync.assignment.len(),
+        Reply::Group(request::Reply::List(list)) => ENTRY * list.groups.len(),
+        Reply::OffsetFetch(groups) => {
+            let topics = groups.iter().flat_map(|group| &group.topics);
+            let partitions = topics.flat_map(|topic| &topic.partitions);
+            partitions
+                .map(|offset| ENTRY / 2 + offset.metadata.len())
+                .sum()
+        }
+        Reply::DescribeGroups { groups, .. } => described(groups),
+        Reply::ConsumerGroupDescribe { groups, .. } => {
+            let members = groups.iter().flat_map(|group| &group.members);
+            members
+                .map(|member| {
+                    let both = member.assignment.iter().chain(&member.target_assignment);
+                    let partitions = both.map(|topic| ENTRY + 4 * topic.partitions.len());
+                    2 * ENTRY + partitions.sum::<usize>()
+                })
+                .sum()
+        }
+        Reply::FindCoordinator(keys) => ENTRY * keys.len(),
+        Reply::DeleteGroups(groups) => ENTRY * groups.len(),
+        Reply::Data(reply) => data::bytes(header.api, header.api_version, reply),
+        Reply::ApiVersions(_) | Reply::Group(_) => 0,
+    }
 }
 
 /// ApiVersions: 3 the client's software (KIP-511), 5 the cluster and node it means (KIP-1242).

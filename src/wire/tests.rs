@@ -51,6 +51,7 @@ fn header_of(api: &'static Api, api_version: i16) -> Header {
         api_version,
         correlation_id: 7,
         client,
+        elements: 0,
         asked: None,
     }
 }

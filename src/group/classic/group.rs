@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::group::memory::{self, GroupMemory, Tally};
 use crate::group::record::{ClassicMemberValue, ConsumerMemberValue, GroupMemberValue, GroupValue};
 use crate::group::request::{ErrorCode, JoinedMember, Protocol, RequestId};
 use crate::group::subscription;
@@ -103,6 +104,9 @@ pub(in crate::group) struct Group {
     owing_sync: usize,
     /// Topics of the running generation's members; `None` if some metadata could not be read.
     subscribed: Option<BTreeSet<TopicName>>,
+    /// What the members weigh.
+    weight: usize,
+    tally: Tally,
 }
 
 impl Group {
@@ -125,7 +129,28 @@ impl Group {
             awaiting_join: 0,
             owing_sync: 0,
             subscribed: None,
+            weight: 0,
+            tally: Tally::default(),
         }
+    }
+
+    /// Counts what it takes of the memory.
+    pub(super) fn count(&mut self, memory: &Arc<GroupMemory>) {
+        let pending = self.pending.len() * memory::PENDING;
+        self.tally.set(memory, self.weight + pending);
+    }
+
+    /// What a member weighs, by its id or that of its instance.
+    pub(in crate::group) fn weight_of(
+        &self,
+        member_id: &str,
+        instance_id: Option<&InstanceId>,
+    ) -> usize {
+        let of_instance = || self.statics.get(instance_id?).map(|id| &**id);
+        let found = |id: &str| Some(weight(self.members.get(id)?));
+        found(member_id)
+            .or_else(|| found(of_instance()?))
+            .unwrap_or(0)
     }
 
     /// A group as recorded: Stable, every member able to follow the recorded protocol only.
@@ -309,6 +334,7 @@ impl Group {
             self.statics.insert(instance_id.clone(), member_id.clone());
         }
         self.count_protocols(&member.protocols, true);
+        self.weight += weight(&member);
         self.awaiting_join += usize::from(member.join.is_some());
         self.members.insert(member_id, member);
     }
@@ -316,6 +342,7 @@ impl Group {
     /// Takes a member out; leadership passes to another one.
     pub(super) fn remove(&mut self, member_id: &str) -> Option<Member> {
         let member = self.members.remove(member_id)?;
+        self.weight -= weight(&member);
         self.awaiting_join -= usize::from(member.join.is_some());
         self.owing_sync -= usize::from(member.owes_sync);
         self.count_protocols(&member.protocols, false);
@@ -370,6 +397,8 @@ impl Group {
         member.session_timeout_ms = session_timeout_ms;
         member.rebalance_timeout_ms = rebalance_timeout_ms;
         let before = std::mem::replace(&mut member.protocols, protocols);
+        self.weight += memory::protocols(&member.protocols);
+        self.weight -= memory::protocols(&before);
         self.count_protocols(&before, false);
         let now = std::mem::take(
             &mut self
@@ -551,6 +580,12 @@ impl Group {
     pub(in crate::group) fn subscriptions_known(&self) -> bool {
         self.subscribed.is_some()
     }
+}
+
+/// What a member takes in memory, about.
+fn weight(member: &Member) -> usize {
+    memory::member(&member.client, member.instance_id.as_ref())
+        + memory::protocols(&member.protocols)
 }
 
 impl Member {

@@ -193,8 +193,9 @@ impl Coordinator {
     }
 
     /// Puts a group back after a step; one without members and handed-out ids is left to its record.
-    pub(super) fn keep(&mut self, group_id: GroupId, group: Box<Group>) {
+    pub(super) fn keep(&mut self, group_id: GroupId, mut group: Box<Group>) {
         if !group.is_vacant() {
+            group.count(&self.config.memory);
             self.classic.insert(group_id, group);
         }
     }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::group::memory;
 use crate::group::reconcile::{Holders, tidy, tidy_ids};
 use crate::group::record::{
     ConsumerGroupValue, ConsumerMemberValue, CurrentAssignmentValue, MemberState, Record,
@@ -57,6 +58,7 @@ pub(in crate::group) struct ConsumerGroup {
     assignors: BTreeMap<Arc<str>, u32>,
     member_count: usize,
     classic_count: usize,
+    bytes: usize,
 }
 
 /// What is recorded of a member. It is one as long as it is known what it told of itself.
@@ -264,6 +266,11 @@ impl ConsumerGroup {
             && self.regexes.is_empty()
     }
 
+    /// What its members take in memory, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(super) fn set_value(&mut self, value: Option<ConsumerGroupValue>) {
         self.value = value;
     }
@@ -297,6 +304,7 @@ impl ConsumerGroup {
         self.forget_if_vacant(member_id);
         if let Some(before) = before {
             self.member_count -= 1;
+            self.bytes -= memory::told(member_id, &before);
             self.classic_count -= usize::from(before.classic.is_some());
             if let Some(instance_id) = &before.instance_id
                 && self.statics.get(instance_id) == Some(member_id)
@@ -317,6 +325,7 @@ impl ConsumerGroup {
         }
         if let Some(after) = value {
             self.member_count += 1;
+            self.bytes += memory::told(member_id, after);
             self.classic_count += usize::from(after.classic.is_some());
             if let Some(instance_id) = &after.instance_id {
                 self.statics.insert(instance_id.clone(), member_id.clone());

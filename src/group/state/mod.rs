@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 pub(super) use consumer::{ConsumerGroup, FIRST_EPOCH, Member as ConsumerMember};
 pub(super) use offsets::Offsets;
 
+use super::memory;
 use super::record::{GroupValue, Record};
 use super::types::{GroupId, Millis};
 
@@ -37,6 +38,7 @@ pub(super) struct State {
     groups: HashMap<GroupId, Entry>,
     newest: Millis,
     offset_count: u64,
+    bytes: usize,
 }
 
 /// The newest moment does not count: a snapshot knows nothing of groups that are gone, and so of no moment of theirs.
@@ -79,8 +81,24 @@ impl State {
         self.offset_count
     }
 
+    /// What it takes in memory, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Takes a record in.
     pub(super) fn apply(&mut self, record: &Record) {
+        let before = self.groups.len();
+        self.take_in(record);
+        let weight = memory::GROUP + record.group_id().len();
+        match self.groups.len().cmp(&before) {
+            std::cmp::Ordering::Greater => self.bytes += weight,
+            std::cmp::Ordering::Less => self.bytes -= weight,
+            std::cmp::Ordering::Equal => {}
+        }
+    }
+
+    fn take_in(&mut self, record: &Record) {
         match record {
             Record::OffsetCommit {
                 group_id,
@@ -91,15 +109,18 @@ impl State {
                 Some(value) => {
                     self.newest = self.newest.max(value.commit_timestamp);
                     let entry = self.groups.entry(group_id.clone()).or_default();
-                    if entry.offsets.put(topic, *partition, value.clone()) {
-                        self.offset_count += 1;
+                    self.bytes += memory::offset(value);
+                    match entry.offsets.put(topic, *partition, value.clone()) {
+                        Some(before) => self.bytes -= memory::offset(&before),
+                        None => self.offset_count += 1,
                     }
                 }
                 None => {
                     let Some(entry) = self.groups.get_mut(&**group_id) else {
                         return;
                     };
-                    if entry.offsets.remove(topic, *partition) {
+                    if let Some(before) = entry.offsets.remove(topic, *partition) {
+                        self.bytes -= memory::offset(&before);
                         self.offset_count -= 1;
                     }
                     self.drop_if_vacant(group_id);
@@ -108,13 +129,19 @@ impl State {
             Record::GroupMetadata { group_id, value } => match value {
                 Some(value) => {
                     self.newest = self.newest.max(value.current_state_timestamp);
-                    self.groups.entry(group_id.clone()).or_default().classic = Some(value.clone());
+                    let entry = self.groups.entry(group_id.clone()).or_default();
+                    self.bytes += memory::classic(value);
+                    if let Some(before) = entry.classic.replace(value.clone()) {
+                        self.bytes -= memory::classic(&before);
+                    }
                 }
                 None => {
                     let Some(entry) = self.groups.get_mut(&**group_id) else {
                         return;
                     };
-                    entry.classic = None;
+                    if let Some(before) = entry.classic.take() {
+                        self.bytes -= memory::classic(&before);
+                    }
                     self.drop_if_vacant(group_id);
                 }
             },
@@ -171,7 +198,10 @@ impl State {
         let Some(group) = &mut entry.consumer else {
             return;
         };
+        let before = group.bytes();
         change(group);
+        self.bytes += group.bytes();
+        self.bytes -= before;
         self.newest = self.newest.max(group.newest());
         if group.is_vacant() {
             entry.consumer = None;

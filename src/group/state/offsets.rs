@@ -14,13 +14,13 @@ static NO_METADATA: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(""));
 pub(in crate::group) struct Offsets(BTreeMap<TopicName, BTreeMap<i32, OffsetValue>>);
 
 impl Offsets {
-    /// Sets an offset; tells whether there was none before.
+    /// Sets an offset; gives the one before.
     pub(super) fn put(
         &mut self,
         topic: &TopicName,
         partition: i32,
         mut value: OffsetValue,
-    ) -> bool {
+    ) -> Option<OffsetValue> {
         if value.metadata.is_empty() {
             value.metadata = NO_METADATA.clone();
         }
@@ -32,15 +32,12 @@ impl Offsets {
             .get_mut(topic)
             .expect("inserted above")
             .insert(partition, value)
-            .is_none()
     }
 
-    /// Removes an offset; tells whether there was one.
-    pub(super) fn remove(&mut self, topic: &str, partition: i32) -> bool {
-        let Some(partitions) = self.0.get_mut(topic) else {
-            return false;
-        };
-        let removed = partitions.remove(&partition).is_some();
+    /// Removes an offset; gives the one that was there.
+    pub(super) fn remove(&mut self, topic: &str, partition: i32) -> Option<OffsetValue> {
+        let partitions = self.0.get_mut(topic)?;
+        let removed = partitions.remove(&partition);
         if partitions.is_empty() {
             self.0.remove(topic);
         }

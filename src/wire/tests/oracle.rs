@@ -31,6 +31,7 @@ fn check<T: Request + PartialEq + std::fmt::Debug>() {
             let made = Maker::body(program, seed, seed == 0);
             let walked = guard::walk(program, &made.out, guard::ELEMENTS_MAX).unwrap();
             let plain = guard::Walked {
+                elements: walked.elements,
                 bytes: made.out.len(),
                 odd: false,
             };
