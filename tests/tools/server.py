@@ -98,12 +98,34 @@ class Server:
         with open(self.log_path, "rb") as f:
             return b"\n".join(f.read().splitlines()[-count:]).decode(errors="replace")
 
-    def resident_bytes(self):
-        with open("/proc/%d/status" % self.process.pid) as f:
-            for line in f:
-                if line.startswith("VmRSS:"):
-                    return int(line.split()[1]) * 1024
+    def resident_bytes(self, field="VmRSS"):
+        """Resident memory now; with `VmHWM` the most there has been."""
+        try:
+            with open("/proc/%d/status" % self.process.pid) as f:
+                for line in f:
+                    if line.startswith(field + ":"):
+                        return int(line.split()[1]) * 1024
+        except OSError:
+            pass  # it has just ended
         return 0
+
+    def descriptors(self):
+        """Open file descriptors."""
+        try:
+            return len(os.listdir("/proc/%d/fd" % self.process.pid))
+        except OSError:
+            return 0
+
+    def data_bytes(self):
+        """What the data folder takes on disk."""
+        total = 0
+        for folder, _, names in os.walk(self.data):
+            for name in names:
+                try:
+                    total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+                except OSError:
+                    pass  # removed meanwhile
+        return total
 
 
 def await_topic(port, topic, partitions, seconds=30):
