@@ -56,3 +56,21 @@ impl Line {
         self.in_service = false;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_request_waits_until_the_one_in_service_is_answered() {
+        let mut line = Line::default();
+        let mut requests = vec![2, 1];
+        let mut next = |line: &mut Line| line.next(|| Ok::<_, ()>(requests.pop())).unwrap();
+        assert_eq!(next(&mut line), Some(1));
+        assert_eq!(next(&mut line), None);
+        line.answered();
+        assert_eq!(next(&mut line), Some(2));
+        line.answered();
+        assert_eq!(next(&mut line), None);
+    }
+}

@@ -538,3 +538,6 @@ impl<T, P: Copy + Ord> Desk<T, P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
