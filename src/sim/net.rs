@@ -122,6 +122,15 @@ pub(super) struct Weather {
     pub(super) cut_per_mille: u64,
 }
 
+impl Weather {
+    /// Nothing goes wrong.
+    pub(super) const FAIR: Self = Self {
+        delay_ms_max: 2,
+        straggler_per_mille: 0,
+        cut_per_mille: 0,
+    };
+}
+
 /// Everything between the clients and the server.
 #[derive(Debug)]
 pub(super) struct Net {

@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Options;
 use super::check::Check;
 use super::client::{
     Abandoner, Admin, Asked, Committer, Confused, Consumer, Gossip, Habits, Hands, IdPartition,
-    Modern, ModernHabits, Outstanding, Role, TopicAsk, wanted,
+    Modern, ModernHabits, Operator, Outstanding, Role, TopicAsk, wanted,
 };
 use super::disk::Disk;
 use super::frames::{self, Dialogue};
@@ -15,6 +14,7 @@ use super::net::{ConnId, Event, Net, Weather};
 use super::rng::Rng;
 use super::server::Server;
 use super::trace::Trace;
+use super::{Fault, Options};
 use crate::desk;
 use crate::group::request::{Reply, Request};
 use crate::group::types::{GroupId, Topic, TopicId, TopicName, Topics, TopicsChange};
@@ -102,26 +102,31 @@ impl World {
             topics.insert(name.clone(), topic);
         }
         let topics = Arc::new(topics);
-        let weather = if options.faults {
-            Weather {
-                delay_ms_max: *rng.pick(&[2, 20, 200]),
-                straggler_per_mille: *rng.pick(&[0, 10, 50]),
-                cut_per_mille: *rng.pick(&[0, 5, 30]),
-            }
+        let drawn = Weather {
+            delay_ms_max: *rng.pick(&[2, 20, 200]),
+            straggler_per_mille: *rng.pick(&[0, 10, 50]),
+            cut_per_mille: *rng.pick(&[0, 5, 30]),
+        };
+        let weather = if options.faults.contains(&Fault::Network) {
+            drawn
         } else {
-            Weather {
-                delay_ms_max: 2,
-                straggler_per_mille: 0,
-                cut_per_mille: 0,
+            Weather::FAIR
+        };
+        // What does not happen is drawn all the same: the rest of the world stays as it is.
+        let of = |fault: Fault, per_mille: u64| {
+            if options.faults.contains(&fault) {
+                per_mille
+            } else {
+                0
             }
         };
         let climate = Climate {
-            crash: *rng.pick(&[0, 50, 200]),
-            failed_append: *rng.pick(&[0, 50, 100]),
-            full_disk: *rng.pick(&[0, 0, 50]),
-            slow_disk: *rng.pick(&[0, 50]),
-            cut: *rng.pick(&[0, 100]),
-            clock_jump: *rng.pick(&[0, 300]),
+            crash: of(Fault::Crashes, *rng.pick(&[0, 50, 200])),
+            failed_append: of(Fault::Disk, *rng.pick(&[0, 50, 100])),
+            full_disk: of(Fault::Disk, *rng.pick(&[0, 0, 50])),
+            slow_disk: of(Fault::Disk, *rng.pick(&[0, 50])),
+            cut: of(Fault::Network, *rng.pick(&[0, 100])),
+            clock_jump: of(Fault::Clock, *rng.pick(&[0, 300])),
             interval_ms: *rng.pick(&[500, 3_000, 10_000]),
         };
         let (clients, mixed) = Self::people(options, rng, &names);
@@ -146,7 +151,7 @@ impl World {
             gossip: Gossip::default(),
             stamp: 0,
             climate,
-            calm: !options.faults,
+            calm: options.faults.is_empty(),
             steps: options.steps,
             step: 0,
         }
@@ -159,7 +164,9 @@ impl World {
     ) -> (Vec<Client>, BTreeSet<GroupId>) {
         let mut roles = Vec::new();
         let mut mixed = BTreeSet::new();
-        let group_count = 1 + rng.index(2);
+        let mishaps = options.faults.contains(&Fault::Mishaps);
+        let strangers = options.faults.contains(&Fault::Strangers);
+        let group_count = options.groups.unwrap_or(1 + rng.below(2));
         let mut groups: Vec<GroupId> = Vec::new();
         for n in 0..group_count {
             let group_id: GroupId = format!("g{n}").into();
@@ -171,11 +178,8 @@ impl World {
                 &["cooperative-sticky", "range"],
             ];
             let protocols = *rng.pick(&mixes);
-            let mishaps_per_mille = if options.faults {
-                *rng.pick(&[0, 20, 100])
-            } else {
-                0
-            };
+            let mishaps_per_mille = Some(*rng.pick(&[0, 20, 100]));
+            let mishaps_per_mille = mishaps_per_mille.filter(|_| mishaps).unwrap_or(0);
             let static_per_mille = *rng.pick(&[0, 0, 500, 1000]);
             let uniform = rng.chance(600);
             // Of a thousand consumers of the group, so many speak the consumer protocol.
@@ -192,7 +196,9 @@ impl World {
                     wanted.truncate(1 + rng.index(topics.len()));
                 }
                 if rng.chance(modern_per_mille) {
-                    let regex = *rng.pick(&[None, None, Some("t.*"), Some("t[01]")]);
+                    let names_itself = rng.chance(850);
+                    let regexes = [None, None, Some("t.*"), Some("t[01]")];
+                    let regex = rng.pick(&regexes).filter(|_| names_itself);
                     if regex.is_some() && rng.chance(700) {
                         wanted.clear();
                     }
@@ -204,6 +210,7 @@ impl World {
                         assignor: *rng.pick(&[None, None, Some("range"), Some("uniform")]),
                         rebalance_timeout_ms: *rng.pick(&[3_000, 10_000]),
                         revocation_ms_max: *rng.pick(&[1, 500, 6_000]),
+                        names_itself,
                         mishaps_per_mille,
                     };
                     let name = format!("g{n}m{m}");
@@ -227,6 +234,11 @@ impl World {
                     rebalance_timeout_ms: *rng.pick(&[0, 3_000, 10_000, 20_000]),
                     two_steps: rng.chance(800),
                     skips: rng.chance(700),
+                    work_ms_max: if mishaps {
+                        *rng.pick(&[0, 0, 100, 2_000, 12_000])
+                    } else {
+                        0
+                    },
                     mishaps_per_mille,
                 };
                 roles.push(Role::Consumer(Box::new(Consumer::new(
@@ -234,7 +246,7 @@ impl World {
                     habits,
                 ))));
             }
-            if options.faults && modern_per_mille == 0 && rng.chance(300) {
+            if strangers && modern_per_mille == 0 && rng.chance(300) {
                 let name = format!("g{n}abandoner");
                 roles.push(Role::Abandoner(Abandoner::new(
                     &name,
@@ -243,7 +255,7 @@ impl World {
                 )));
             }
         }
-        if options.faults {
+        if strangers {
             groups.push("simple".into());
             let simple: GroupId = if rng.chance(700) {
                 "simple".into()
@@ -253,6 +265,9 @@ impl World {
             roles.push(Role::Committer(Committer::new("committer", simple)));
             if rng.chance(500) {
                 roles.push(Role::Confused(Confused::new("confused", groups.clone())));
+            }
+            if rng.chance(300) {
+                roles.push(Role::Operator(Operator::new("operator")));
             }
             if rng.chance(600) {
                 roles.push(Role::Admin(Admin::new("admin", groups, topics.to_vec())));
@@ -491,6 +506,9 @@ impl World {
             }
         }
         self.check_hands(client)?;
+        if self.gossip.is_fresh() {
+            self.rouse_operator();
+        }
         if hang_up {
             self.hang_up(client)?;
         }
@@ -501,6 +519,17 @@ impl World {
             })?;
         }
         Ok(())
+    }
+
+    /// Somebody has just become a member, which an operator may not like.
+    fn rouse_operator(&mut self) {
+        let is_operator = |client: &Client| matches!(client.role, Role::Operator(_));
+        if let Some(operator) = self.clients.iter().position(is_operator)
+            && self.net.rng.chance(100)
+        {
+            let ms = self.net.rng.between(0, 300);
+            self.wake_at(operator, self.net.now + ms);
+        }
     }
 
     /// Sends a request, over a new connection if need be; tells whether that could be done.
@@ -683,11 +712,7 @@ impl World {
         self.server.disk.heal();
         self.server.sync_ms_max = 10;
         self.server.dies_in_sync = false;
-        self.net.weather = Weather {
-            delay_ms_max: 2,
-            straggler_per_mille: 0,
-            cut_per_mille: 0,
-        };
+        self.net.weather = Weather::FAIR;
         for client in 0..self.clients.len() {
             let now = self.net.now;
             self.wake_at(client, now + 1);

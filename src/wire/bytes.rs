@@ -401,6 +401,7 @@ impl Writer {
     }
 
     /// An array that may be null.
+    #[cfg(feature = "sim")]
     pub(crate) fn nullable_items<T>(
         &mut self,
         items: Option<&[T]>,

@@ -397,3 +397,33 @@ fn the_soft_limit_of_open_files_is_raised() {
     let mut numbers = files.split_whitespace().skip(3);
     assert_eq!(numbers.next(), numbers.next(), "{files}");
 }
+
+#[test]
+fn simulate_tells_how_worlds_end() {
+    let run = |args: &[&str]| {
+        let output = convoke(&[&["simulate"], args].concat()).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    let (code, told, _) = run(&["--seed", "7", "--steps", "50"]);
+    assert_eq!(code, Some(0));
+    assert!(told.starts_with("seed 7: trace "), "{told}");
+    // The story ends with the line that is told without it.
+    let (code, story, _) = run(&["--seed", "7", "--steps", "50", "--trace"]);
+    assert_eq!(code, Some(0));
+    assert!(story.contains("server  loaded up to 0"), "{story}");
+    assert!(story.ends_with(&told), "{story}");
+    // Many of them: how far it is goes to the other stream.
+    let many = ["--seeds", "120", "--steps", "5", "--faults", "crashes,disk"];
+    let (code, told, progress) = run(&many);
+    assert_eq!(code, Some(0), "{told}{progress}");
+    assert_eq!(told, "120 seeds of 5 steps, 0 failed\n");
+    assert_eq!(progress, "100 of 120 seeds\n");
+    let (code, _, error) = run(&["--faults", "rain"]);
+    assert_eq!(code, Some(2));
+    assert!(error.contains("there are: crashes, disk"), "{error}");
+}

@@ -1,5 +1,7 @@
 //! Many short worlds, and every one that ever failed. `convoke simulate` runs more.
 
+use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -67,4 +69,43 @@ fn every_seed_that_ever_failed_holds() {
         .collect();
     assert!(!worlds.is_empty());
     assert_clean(&worlds);
+}
+
+#[test]
+fn a_seed_gives_the_same_world_again() {
+    for seed in 100..130 {
+        let options = Options::new(seed);
+        let (one, two) = (run(&options), run(&options));
+        assert_eq!(one.trace_hash, two.trace_hash, "seed {seed}");
+        assert_eq!(one.simulated_ms, two.simulated_ms, "seed {seed}");
+    }
+}
+
+/// The table is the same for a debug and a release build, on every machine.
+#[test]
+fn a_seed_gives_the_same_world_in_every_build() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces.txt");
+    let written = std::fs::read_to_string(&path).expect("the table");
+    let mut right = String::new();
+    for line in written.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [seed, steps, _] if !line.starts_with('#') => {
+                let mut options = Options::new(seed.parse().unwrap());
+                options.steps = steps.parse().unwrap();
+                let hash = run(&options).trace_hash;
+                writeln!(right, "{seed} {steps} {hash:016x}").unwrap();
+            }
+            _ => writeln!(right, "{line}").unwrap(),
+        }
+    }
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, right).expect("write the table");
+    } else {
+        assert!(
+            written == right,
+            "if the simulation or what the core says and records was changed on purpose, run \
+             UPDATE=1 cargo test --test it sim::a_seed\n{right}"
+        );
+    }
 }

@@ -110,6 +110,7 @@ impl Group {
         self.epoch = after.group_epoch;
         self.is_stable = matches!(after.state, "Stable" | "Empty");
         let heartbeat = self.check_heartbeat(seen)?;
+        let sender = sender(seen);
         self.check_removals(seen)?;
         let mut holders: BTreeMap<(TopicId, i32), &MemberId> = BTreeMap::new();
         for described in &after.members {
@@ -159,7 +160,7 @@ impl Group {
                     told: None,
                     is_classic: described.is_classic,
                 });
-            let heard = heartbeat.filter(|heartbeat| heartbeat.member_id == *member_id);
+            let heard = heartbeat.filter(|_| sender == Some(member_id));
             // Whoever joins, or goes for a while, may be given any epoch.
             let restarts = heard.is_some_and(|heartbeat| heartbeat.member_epoch <= 0);
             must!(
@@ -245,7 +246,7 @@ impl Group {
             .after
             .members
             .iter()
-            .find(|member| member.member_id == request.member_id);
+            .find(|member| Some(&member.member_id) == sender(seen));
         match after {
             None => must!(
                 request.member_epoch == -1,
@@ -318,6 +319,19 @@ impl Group {
             );
         }
         Ok(())
+    }
+}
+
+/// Whose heartbeat it is. Before version 1 a member learns its id from the answer to its first.
+fn sender<'a>(seen: &Seen<'a>) -> Option<&'a MemberId> {
+    match (seen.request, seen.own_reply) {
+        (Some(Request::ConsumerHeartbeat(request)), Some(Reply::ConsumerHeartbeat(reply)))
+            if request.member_id.is_empty() =>
+        {
+            reply.member_id.as_ref()
+        }
+        (Some(Request::ConsumerHeartbeat(request)), _) => Some(&request.member_id),
+        _ => None,
     }
 }
 

@@ -302,6 +302,7 @@ impl Check {
             Cause::Request(_, Request::OffsetCommit(request)) => {
                 self.commit(now, request, actions, position)?;
             }
+            Cause::Request(_, Request::OffsetFetch(request)) => self.fetch(request, actions)?,
             Cause::Request(_, Request::OffsetDelete(request)) => {
                 self.delete_offsets(request, actions, position)?;
             }
@@ -497,9 +498,12 @@ impl Check {
             }
         }
         for (_, topic) in self.expiring.extract_if(.., |(of, _)| of == group_id) {
+            // A pattern stands for topics that exist; a name stands for itself.
+            let exists = self.topics.get(&topic).is_some();
             let used = after.members.iter().any(|member| {
                 let regex = &member.subscribed_topic_regex;
-                member.subscribed_topic_names.contains(&topic) || pattern::matches(regex, &topic)
+                member.subscribed_topic_names.contains(&topic)
+                    || exists && pattern::matches(regex, &topic)
             });
             if used {
                 return Err(format!(

@@ -7,7 +7,7 @@ use super::{Check, Verdict, became_empty};
 use crate::group::Actions;
 use crate::group::record::{OffsetValue, Record};
 use crate::group::request::{
-    ErrorCode, OffsetCommit, OffsetDelete, OffsetFetchReply, Reply, TopicErrors,
+    ErrorCode, OffsetCommit, OffsetDelete, OffsetFetch, OffsetFetchReply, Reply, TopicErrors,
 };
 use crate::group::types::{GroupId, Millis, TopicId, TopicName, TopicRef};
 
@@ -216,6 +216,59 @@ impl Check {
             && let Some(group) = self.groups.get_mut(&request.group_id)
         {
             group.committed(request, now);
+        }
+        Ok(())
+    }
+
+    /// Whoever fetches is told what is committed; only who says that he is a member may be refused.
+    pub(super) fn fetch(&self, request: &OffsetFetch, actions: &Actions) -> Verdict {
+        let Some(Reply::OffsetFetch(reply)) = actions.replies.first().map(|a| &a.reply) else {
+            return Err("a fetch is not answered at once".to_owned());
+        };
+        if reply.error != ErrorCode::None {
+            if request.member_id.is_some() || request.member_epoch >= 0 {
+                return Ok(());
+            }
+            return Err(format!("a fetch is told {}", reply.error.name()));
+        }
+        if let Some(asked) = &request.topics {
+            let asked: usize = asked.iter().map(|topic| topic.partitions.len()).sum();
+            let told: usize = reply.topics.iter().map(|t| t.partitions.len()).sum();
+            if asked != told {
+                return Err(format!("{asked} offsets are asked for, {told} are told"));
+            }
+        }
+        for topic in &reply.topics {
+            let name = match &topic.topic {
+                TopicRef::Name(name) => Some(name),
+                TopicRef::Id(id) => self.topics.name_of(*id),
+            };
+            let id = name.and_then(|name| self.topics.get(name)).map(|t| t.id);
+            for told in &topic.partitions {
+                let value = name.and_then(|name| {
+                    let key = (name.clone(), told.index);
+                    self.offsets.get(&request.group_id, &key)
+                });
+                // What was committed of a topic that is another by now is told only to who asks for everything.
+                let value = value.filter(|value| {
+                    let is_it = id.is_none_or(|id| id == value.topic_id);
+                    request.topics.is_none() || value.topic_id.is_zero() || is_it
+                });
+                let expected = value.map_or((-1, -1, ""), |value| {
+                    (value.offset, value.leader_epoch, &*value.metadata)
+                });
+                let given = (told.offset, told.leader_epoch, &*told.metadata);
+                let error = match name {
+                    Some(_) => ErrorCode::None,
+                    None => ErrorCode::UnknownTopicId,
+                };
+                if given != expected || told.error != error {
+                    return Err(format!(
+                        "{:?}-{} has {expected:?}, but {told:?} is told",
+                        topic.topic, told.index
+                    ));
+                }
+            }
         }
         Ok(())
     }

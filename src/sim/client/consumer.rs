@@ -1,10 +1,11 @@
 //! A consumer of the classic protocol: eager or cooperative, dynamic or static, and all the ways in which its process
 //! may fail it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::assignor::{self, Partition};
+use super::process::{Process, Turn};
 use super::{Asked, Commit, Hands, fetch, named};
 use crate::group::request::{
     ErrorCode, Heartbeat, Join, JoinReply, Leave, LeavingMember, Protocol, Reply, Request, Sync,
@@ -27,14 +28,14 @@ pub(in crate::sim) struct Habits {
     pub(in crate::sim) two_steps: bool,
     /// Understands that an assignment can be skipped (JoinGroup 9).
     pub(in crate::sim) skips: bool,
+    /// How long it takes to give partitions back, or to share them out.
+    pub(in crate::sim) work_ms_max: i64,
     /// Of a thousand looks around, so many end in a mishap.
     pub(in crate::sim) mishaps_per_mille: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Its process does not run until then.
-    Away(i64),
     /// Must join.
     Unjoined,
     Joining,
@@ -49,6 +50,7 @@ enum Stage {
 pub(in crate::sim) struct Consumer {
     habits: Habits,
     client: Client,
+    process: Process,
     stage: Stage,
     member_id: MemberId,
     generation: i32,
@@ -58,9 +60,10 @@ pub(in crate::sim) struct Consumer {
     ids: BTreeMap<TopicName, TopicId>,
     /// What the leader believed when it assigned.
     counts: BTreeMap<TopicName, Topic>,
-    /// Replies are read no earlier.
-    frozen_until: i64,
-    unread: VecDeque<Reply>,
+    /// It shares out what its group reads, and hands that in at this moment.
+    shares_out: Option<(i64, JoinReply)>,
+    /// It gives back what it has, and joins at this moment.
+    rejoin_at: Option<i64>,
     retry_at: i64,
     heartbeat_at: i64,
     commit_at: i64,
@@ -76,15 +79,16 @@ impl Consumer {
         Self {
             habits,
             client: named(name),
-            stage: Stage::Away(0),
+            process: Process::new(),
+            stage: Stage::Unjoined,
             member_id: "".into(),
             generation: -1,
             leads: false,
             owned: BTreeSet::new(),
             ids: BTreeMap::new(),
             counts: BTreeMap::new(),
-            frozen_until: 0,
-            unread: VecDeque::new(),
+            shares_out: None,
+            rejoin_at: None,
             retry_at: 0,
             heartbeat_at: 0,
             commit_at: 0,
@@ -148,26 +152,27 @@ impl Consumer {
     }
 
     pub(super) fn wake(&mut self, h: &mut Hands<'_>) {
-        if h.now < self.frozen_until && !h.calm {
-            return h.wake_by(self.frozen_until);
+        if self.process.hangs(h) {
+            return;
         }
-        while let Some(reply) = self.unread.pop_front() {
+        while let Some(reply) = self.process.unread() {
             self.read(reply, h);
         }
         let mishaps = self.habits.mishaps_per_mille;
         if !h.calm && h.rng.chance(mishaps) {
             self.mishap(h);
         }
+        match self.process.turn(h) {
+            Turn::Away => return,
+            Turn::Starts => return self.join(h),
+            Turn::Runs => {}
+        }
         match self.stage {
-            Stage::Away(until) if h.now >= until || h.calm => {
-                self.stage = Stage::Unjoined;
-                self.join(h);
-            }
-            Stage::Away(until) => h.wake_by(until),
             Stage::Unjoined if h.now >= self.retry_at => self.join(h),
             Stage::Unjoined => h.wake_by(self.retry_at),
             Stage::Stable => self.work(h),
-            Stage::Joining | Stage::Syncing | Stage::GaveUp => h.wake_in(5_000),
+            Stage::Syncing => self.hand_in(h),
+            Stage::Joining | Stage::GaveUp => h.wake_in(5_000),
         }
     }
 
@@ -179,21 +184,20 @@ impl Consumer {
             0 | 1 => {
                 h.trace
                     .tell(|| format!("{}  dies for {ms} ms", self.client.id));
-                self.die(h.now + ms, h);
+                self.die(ms, h);
             }
             2 if self.stage == Stage::Stable => {
                 h.trace
                     .tell(|| format!("{}  leaves for {ms} ms", self.client.id));
                 self.leave(h);
-                self.die(h.now + ms, h);
+                self.die(ms, h);
                 h.hang_up = false;
             }
             3 | 4 => {
                 let ms = h.rng.between(0, session_ms * 2);
                 h.trace
                     .tell(|| format!("{}  hangs for {ms} ms", self.client.id));
-                self.frozen_until = h.now + ms;
-                h.wake_by(self.frozen_until);
+                self.process.hang(ms, h);
             }
             5 => h.hang_up = true,
             6 if self.stage == Stage::Stable => {
@@ -213,12 +217,10 @@ impl Consumer {
         }
     }
 
-    fn die(&mut self, until: i64, h: &mut Hands<'_>) {
-        self.stage = Stage::Away(until);
+    fn die(&mut self, ms: i64, h: &mut Hands<'_>) {
+        self.stage = Stage::Unjoined;
         self.forget();
-        self.unread.clear();
-        h.hang_up = true;
-        h.wake_by(until);
+        self.process.die(ms, h);
     }
 
     /// Its membership is over.
@@ -246,6 +248,8 @@ impl Consumer {
             metadata: subscription.clone(),
         });
         self.stage = Stage::Joining;
+        self.rejoin_at = None;
+        self.shares_out = None;
         h.trace.tell(|| {
             format!(
                 "{}  joins {} as {:?}",
@@ -302,6 +306,9 @@ impl Consumer {
             // A static leader that came back before KIP-814 does not know that it leads.
             return self.rejoin(h);
         }
+        if self.rejoin_at.is_some_and(|at| h.now >= at || h.calm) {
+            return self.rejoin(h);
+        }
         if h.now >= self.refresh_at {
             self.refresh_at = h.now + 3_000;
             if self.leads && self.counts != self.count_partitions(h) {
@@ -309,7 +316,7 @@ impl Consumer {
             }
         }
         if h.now >= self.heartbeat_at {
-            self.heartbeat_at = h.now + i64::from(self.habits.session_timeout_ms) / 3;
+            self.heartbeat_at = h.now + self.heartbeat_ms();
             if !self.heartbeating {
                 self.heartbeating = true;
                 h.send(Request::Heartbeat(Heartbeat {
@@ -328,7 +335,12 @@ impl Consumer {
             }
         }
         let next = self.heartbeat_at.min(self.commit_at).min(self.refresh_at);
-        h.wake_by(next);
+        h.wake_by(self.rejoin_at.map_or(next, |at| next.min(at)));
+    }
+
+    /// Often enough to hear of a rebalance before the shortest rebalance timeout is over.
+    fn heartbeat_ms(&self) -> i64 {
+        (i64::from(self.habits.session_timeout_ms) / 3).min(2_500)
     }
 
     fn count_partitions(&self, h: &Hands<'_>) -> BTreeMap<TopicName, Topic> {
@@ -366,10 +378,7 @@ impl Consumer {
 
     /// A reply has come; a frozen process reads it later.
     pub(super) fn hear(&mut self, reply: Reply, h: &mut Hands<'_>) {
-        if h.now < self.frozen_until && !h.calm {
-            self.unread.push_back(reply);
-            h.wake_by(self.frozen_until);
-        } else {
+        if let Some(reply) = self.process.hear(reply, h) {
             self.read(reply, h);
         }
     }
@@ -409,12 +418,19 @@ impl Consumer {
     fn told(&mut self, error: ErrorCode, h: &mut Hands<'_>) {
         match error {
             ErrorCode::None => {}
+            // What it has in hand is done first; meanwhile it beats and commits.
+            ErrorCode::RebalanceInProgress if self.rejoin_at.is_some() => {}
+            ErrorCode::RebalanceInProgress if !h.calm && self.habits.work_ms_max > 0 => {
+                let at = h.now + h.rng.between(0, self.habits.work_ms_max);
+                self.rejoin_at = Some(at);
+                h.wake_by(at);
+            }
             ErrorCode::RebalanceInProgress => self.rejoin(h),
             ErrorCode::UnknownMemberId | ErrorCode::IllegalGeneration => self.lose(error, h),
             ErrorCode::FencedInstanceId => {
                 // Another process has its name; an operator starts this one again some day.
                 let ms = h.rng.between(1_000, 60_000);
-                self.die(h.now + ms, h);
+                self.die(ms, h);
             }
             _ => {}
         }
@@ -445,7 +461,13 @@ impl Consumer {
                 if !h.calm && h.rng.chance(self.habits.mishaps_per_mille) {
                     // It dies between its join and its sync.
                     let ms = h.rng.between(0, 30_000);
-                    return self.die(h.now + ms, h);
+                    return self.die(ms, h);
+                }
+                if self.leads && !h.calm && self.habits.work_ms_max > 0 {
+                    let at = h.now + h.rng.between(0, self.habits.work_ms_max.min(4_000));
+                    h.wake_by(at);
+                    self.shares_out = Some((at, reply));
+                    return;
                 }
                 self.sync(&reply, h);
             }
@@ -466,6 +488,18 @@ impl Consumer {
                 }
             }
             _ => self.retry(h),
+        }
+    }
+
+    /// The leader has shared out, or waits with everybody else.
+    fn hand_in(&mut self, h: &mut Hands<'_>) {
+        match self.shares_out.take() {
+            Some((at, reply)) if h.now >= at || h.calm => self.sync(&reply, h),
+            Some((at, reply)) => {
+                h.wake_by(at);
+                self.shares_out = Some((at, reply));
+            }
+            None => h.wake_in(5_000),
         }
     }
 
@@ -515,7 +549,7 @@ impl Consumer {
                 self.stage = Stage::Stable;
                 self.heartbeating = false;
                 self.committing = false;
-                self.heartbeat_at = h.now + i64::from(self.habits.session_timeout_ms) / 3;
+                self.heartbeat_at = h.now + self.heartbeat_ms();
                 self.commit_at = h.now + h.rng.between(0, 2_000);
                 self.refresh_at = h.now + h.rng.between(0, 3_000);
                 if revokes {

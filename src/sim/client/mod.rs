@@ -5,6 +5,7 @@ mod assignor;
 mod consumer;
 mod modern;
 mod odd;
+mod process;
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::group::request::{
 use crate::group::types::{Client, GroupId, InstanceId, MemberId, TopicName, TopicRef, Topics};
 use crate::wire::Header;
 
-pub(super) use admin::Admin;
+pub(super) use admin::{Admin, Operator};
 pub(super) use consumer::{Consumer, Habits};
 pub(super) use modern::{IdPartition, Modern, ModernHabits, wanted};
 pub(super) use odd::{Abandoner, Committer, Confused};
@@ -34,7 +35,14 @@ pub(super) enum TopicAsk {
 
 /// What clients have heard of groups: the source of wrong ids and old generations.
 #[derive(Debug, Default)]
-pub(super) struct Gossip(Vec<(GroupId, MemberId, i32, Option<InstanceId>)>);
+pub(super) struct Gossip {
+    heard: Vec<Heard>,
+    /// Something has been heard since somebody looked.
+    fresh: bool,
+}
+
+/// A group, a member, its generation or epoch, and its instance id.
+type Heard = (GroupId, MemberId, i32, Option<InstanceId>);
 
 impl Gossip {
     fn hear(
@@ -44,16 +52,22 @@ impl Gossip {
         generation: i32,
         instance_id: Option<&InstanceId>,
     ) {
-        if self.0.len() == 64 {
-            self.0.remove(0);
+        if self.heard.len() == 64 {
+            self.heard.remove(0);
         }
+        self.fresh = true;
         let told = (
             group_id.clone(),
             member_id.clone(),
             generation,
             instance_id.cloned(),
         );
-        self.0.push(told);
+        self.heard.push(told);
+    }
+
+    /// Whether something has been heard since this was asked.
+    pub(super) fn is_fresh(&mut self) -> bool {
+        std::mem::take(&mut self.fresh)
     }
 }
 
@@ -106,6 +120,7 @@ pub(super) enum Role {
     Abandoner(Abandoner),
     Confused(Confused),
     Admin(Admin),
+    Operator(Operator),
 }
 
 impl Role {
@@ -118,6 +133,7 @@ impl Role {
             Self::Abandoner(client) => client.wake(h),
             Self::Confused(client) => client.wake(h),
             Self::Admin(client) => client.wake(h),
+            Self::Operator(client) => client.wake(h),
         }
     }
 
@@ -139,7 +155,7 @@ impl Role {
             Self::Modern(client) => client.hear(reply, h),
             Self::Committer(client) => client.reply(&reply),
             Self::Abandoner(client) => client.reply(&reply, h),
-            Self::Confused(_) | Self::Admin(_) => {}
+            Self::Confused(_) | Self::Admin(_) | Self::Operator(_) => {}
         }
         Ok(())
     }
@@ -162,6 +178,7 @@ impl Role {
             Self::Abandoner(client) => client.name(),
             Self::Confused(client) => client.name(),
             Self::Admin(client) => client.name(),
+            Self::Operator(client) => client.name(),
         }
     }
 

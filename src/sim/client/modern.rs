@@ -1,11 +1,12 @@
 //! A consumer of the consumer protocol (KIP-848): it heartbeats, gives back what it is told to, and says so; and all the
 //! ways in which its process may fail it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::super::pattern;
-use super::{Asked, Commit, Hands, named};
+use super::process::{Process, Turn};
+use super::{Asked, Commit, Hands, fetch, named};
 use crate::group::request::{
     ConsumerHeartbeat, ConsumerHeartbeatReply, ErrorCode, IdPartitions, Reply, Request,
 };
@@ -25,15 +26,9 @@ pub(in crate::sim) struct ModernHabits {
     pub(in crate::sim) rebalance_timeout_ms: i32,
     /// How long it takes to give partitions back.
     pub(in crate::sim) revocation_ms_max: i64,
+    /// It chooses its member id itself, and may subscribe to patterns (ConsumerGroupHeartbeat 1 and later).
+    pub(in crate::sim) names_itself: bool,
     pub(in crate::sim) mishaps_per_mille: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Away(i64),
-    /// Takes part, or tries to.
-    Running,
-    GaveUp,
 }
 
 /// The consumer.
@@ -41,7 +36,8 @@ enum Stage {
 pub(in crate::sim) struct Modern {
     habits: ModernHabits,
     client: Client,
-    stage: Stage,
+    process: Process,
+    gave_up: bool,
     lives: u64,
     member_id: MemberId,
     epoch: i32,
@@ -55,8 +51,6 @@ pub(in crate::sim) struct Modern {
     heartbeat_at: i64,
     interval_ms: i64,
     commit_at: i64,
-    frozen_until: i64,
-    unread: VecDeque<Reply>,
     beating: bool,
     committing: bool,
 }
@@ -80,7 +74,8 @@ impl Modern {
         Self {
             habits,
             client: named(name),
-            stage: Stage::Away(0),
+            process: Process::new(),
+            gave_up: false,
             lives: 0,
             member_id: "".into(),
             epoch: 0,
@@ -92,8 +87,6 @@ impl Modern {
             heartbeat_at: 0,
             interval_ms: 2_000,
             commit_at: 0,
-            frozen_until: 0,
-            unread: VecDeque::new(),
             beating: false,
             committing: false,
         }
@@ -121,14 +114,14 @@ impl Modern {
 
     /// Whether it has what it was told to have, and nothing is under way.
     pub(in crate::sim) fn is_stable(&self) -> bool {
-        self.stage == Stage::Running
+        !self.process.is_away()
             && self.epoch > 0
             && self.reconcile_at.is_none()
             && self.owned == self.target
     }
 
     pub(in crate::sim) fn gave_up(&self) -> bool {
-        self.stage == Stage::GaveUp
+        self.gave_up
     }
 
     /// Whether it subscribes to a topic.
@@ -138,27 +131,31 @@ impl Modern {
     }
 
     pub(super) fn wake(&mut self, h: &mut Hands<'_>) {
-        if h.now < self.frozen_until && !h.calm {
-            return h.wake_by(self.frozen_until);
+        if self.process.hangs(h) {
+            return;
         }
-        while let Some(reply) = self.unread.pop_front() {
+        while let Some(reply) = self.process.unread() {
             self.read(reply, h);
         }
         let mishaps = self.habits.mishaps_per_mille;
         if !h.calm && h.rng.chance(mishaps) {
             self.mishap(h);
         }
-        match self.stage {
-            Stage::Away(until) if h.now < until && !h.calm => h.wake_by(until),
-            Stage::Away(_) => {
+        match self.process.turn(h) {
+            Turn::Away => return,
+            Turn::Starts => {
                 self.lives += 1;
-                self.member_id = Arc::from(format!("{}-{}", self.client.id, self.lives));
-                self.stage = Stage::Running;
+                self.member_id = if self.habits.names_itself {
+                    Arc::from(format!("{}-{}", self.client.id, self.lives))
+                } else {
+                    Arc::from("")
+                };
                 self.start_over();
-                self.work(h);
             }
-            Stage::Running => self.work(h),
-            Stage::GaveUp => {}
+            Turn::Runs => {}
+        }
+        if !self.gave_up {
+            self.work(h);
         }
     }
 
@@ -168,9 +165,9 @@ impl Modern {
             0 | 1 => {
                 h.trace
                     .tell(|| format!("{}  dies for {ms} ms", self.client.id));
-                self.die(h.now + ms, h);
+                self.die(ms, h);
             }
-            2 if self.stage == Stage::Running && self.epoch > 0 => {
+            2 if self.epoch > 0 => {
                 let epoch = if self.habits.instance_id.is_some() && h.rng.chance(700) {
                     -2
                 } else {
@@ -180,15 +177,15 @@ impl Modern {
                     .tell(|| format!("{}  leaves with {epoch}", self.client.id));
                 self.epoch = epoch;
                 self.beat(h);
-                self.die(h.now + ms, h);
-                h.hang_up = false;
+                self.die(ms, h);
+                // Without a name of its own it could not tell a late answer from one to its next life.
+                h.hang_up = !self.habits.names_itself;
             }
             3 | 4 => {
                 let ms = h.rng.between(0, 16_000);
                 h.trace
                     .tell(|| format!("{}  hangs for {ms} ms", self.client.id));
-                self.frozen_until = h.now + ms;
-                h.wake_by(self.frozen_until);
+                self.process.hang(ms, h);
             }
             5 => h.hang_up = true,
             6 => {
@@ -199,7 +196,7 @@ impl Modern {
                 self.habits.topics = topics;
                 self.tells = true;
             }
-            7 => {
+            7 if self.habits.names_itself => {
                 self.habits.regex = *h.rng.pick(&[None, Some("t.*"), Some("t[01]"), Some("t2")]);
                 self.tells = true;
             }
@@ -207,12 +204,9 @@ impl Modern {
         }
     }
 
-    fn die(&mut self, until: i64, h: &mut Hands<'_>) {
-        self.stage = Stage::Away(until);
+    fn die(&mut self, ms: i64, h: &mut Hands<'_>) {
         self.start_over();
-        self.unread.clear();
-        h.hang_up = true;
-        h.wake_by(until);
+        self.process.die(ms, h);
     }
 
     /// It owns nothing and joins anew.
@@ -271,7 +265,8 @@ impl Modern {
                 -1
             },
             subscribed_topic_names: tells.then(|| self.habits.topics.clone()),
-            subscribed_topic_regex: tells.then(|| Arc::from(self.habits.regex.unwrap_or(""))),
+            subscribed_topic_regex: (tells && self.habits.names_itself)
+                .then(|| Arc::from(self.habits.regex.unwrap_or(""))),
             server_assignor: self.habits.assignor.filter(|_| tells).map(Arc::from),
             topic_partitions: reports.then(|| {
                 if joins {
@@ -280,7 +275,7 @@ impl Modern {
                     by_topic(&self.owned)
                 }
             }),
-            member_id_from_client: true,
+            member_id_from_client: self.habits.names_itself,
         }));
         self.tells = false;
         self.reports = false;
@@ -317,18 +312,28 @@ impl Modern {
         h.send(request);
     }
 
+    /// It reads where those before it have come to, as a member of its epoch.
+    fn fetch_added(&self, h: &mut Hands<'_>) {
+        let added = self.target.difference(&self.owned);
+        let names: Vec<(TopicName, i32)> = added
+            .filter_map(|(id, index)| Some((h.topics.name_of(*id)?.clone(), *index)))
+            .collect();
+        if let Request::OffsetFetch(mut request) = fetch(&self.habits.group_id, &names) {
+            request.member_id = Some(self.member_id.clone());
+            request.member_epoch = self.epoch;
+            h.send(Request::OffsetFetch(request));
+        }
+    }
+
     pub(super) fn hear(&mut self, reply: Reply, h: &mut Hands<'_>) {
-        if h.now < self.frozen_until && !h.calm {
-            self.unread.push_back(reply);
-            h.wake_by(self.frozen_until);
-        } else {
+        if let Some(reply) = self.process.hear(reply, h) {
             self.read(reply, h);
         }
     }
 
     fn read(&mut self, reply: Reply, h: &mut Hands<'_>) {
         match reply {
-            Reply::ConsumerHeartbeat(reply) if self.stage == Stage::Running => {
+            Reply::ConsumerHeartbeat(reply) if !self.gave_up => {
                 self.beating = false;
                 self.told(&reply, h);
             }
@@ -338,6 +343,11 @@ impl Modern {
     }
 
     fn told(&mut self, reply: &ConsumerHeartbeatReply, h: &mut Hands<'_>) {
+        if self.member_id.is_empty()
+            && let Some(member_id) = &reply.member_id
+        {
+            self.member_id = member_id.clone();
+        }
         match reply.error {
             ErrorCode::None if reply.member_id.as_ref() == Some(&self.member_id) => {
                 if reply.member_epoch < 0 {
@@ -369,11 +379,11 @@ impl Modern {
             }
             ErrorCode::FencedInstanceId => {
                 let ms = h.rng.between(1_000, 60_000);
-                self.die(h.now + ms, h);
+                self.die(ms, h);
             }
             ErrorCode::GroupMaxSizeReached if h.calm => {
                 self.start_over();
-                self.stage = Stage::GaveUp;
+                self.gave_up = true;
             }
             _ => {
                 self.tells = true;
@@ -403,6 +413,7 @@ impl Modern {
         self.target = assignment;
         if self.owned.is_subset(&self.target) {
             if self.owned != self.target {
+                self.fetch_added(h);
                 self.owned = self.target.clone();
                 self.reports = true;
                 self.heartbeat_at = h.now;
@@ -424,7 +435,7 @@ impl Modern {
                 self.beating = false;
                 // Who does not know what was heard says everything again.
                 self.tells = true;
-                if self.stage == Stage::Running {
+                if !self.process.is_away() && !self.gave_up {
                     self.retry(300, h);
                 }
             }

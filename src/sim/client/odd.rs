@@ -172,12 +172,8 @@ impl Confused {
     }
 
     fn make(&self, h: &mut Hands<'_>) -> Request {
-        let heard = if h.gossip.0.is_empty() {
-            None
-        } else {
-            let index = h.rng.index(h.gossip.0.len());
-            Some(h.gossip.0[index].clone())
-        };
+        let index = h.rng.index(h.gossip.heard.len());
+        let heard = h.gossip.heard.get(index).cloned();
         let (mut group_id, mut member_id, mut generation, mut instance_id) =
             heard.unwrap_or_else(|| (h.rng.pick(&self.groups).clone(), "nobody".into(), 1, None));
         if h.rng.chance(150) && generation > 0 {
