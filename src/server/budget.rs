@@ -27,6 +27,8 @@ pub(crate) struct Budget {
     used_bytes: AtomicUsize,
     freed: Notify,
     overdraft: Arc<Semaphore>,
+    /// Who had to wait goes on one at a time.
+    turn: Arc<Semaphore>,
 }
 
 /// Leave to read on, until the frame at hand is whole.
@@ -50,6 +52,7 @@ impl Budget {
             used_bytes: AtomicUsize::new(0),
             freed: Notify::new(),
             overdraft: Arc::new(Semaphore::new(1)),
+            turn: Arc::new(Semaphore::new(1)),
         })
     }
 
@@ -158,6 +161,9 @@ pub(crate) struct Loan {
     charge: Charge,
     held_bytes: usize,
     leave: Option<Leave>,
+    /// Held until the reply is written: hundreds of large ones that may go on at once would keep every thread from
+    /// small ones for seconds.
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Loan {
@@ -166,7 +172,13 @@ impl Loan {
             charge: Charge::none(budget),
             held_bytes: 0,
             leave: None,
+            turn: None,
         }
+    }
+
+    /// The reply is written, and only has to be sent.
+    pub(crate) fn written(&mut self) {
+        self.turn = None;
     }
 
     /// Counts as holding so many bytes, whatever is left.
@@ -191,7 +203,10 @@ impl Lender for Loan {
 
     async fn ready(&mut self) {
         if self.is_short() {
-            self.leave = Some(self.charge.budget.clone().admit().await);
+            let budget = self.charge.budget.clone();
+            // Never closed, so a turn always comes.
+            self.turn = budget.turn.clone().acquire_owned().await.ok();
+            self.leave = Some(budget.admit().await);
         }
     }
 
@@ -210,6 +225,7 @@ impl Lender for Loan {
         self.set((self.held_bytes + used_bytes).saturating_sub(lent_bytes));
         if self.held_bytes == 0 {
             self.leave = None;
+            self.turn = None;
         }
     }
 }
@@ -266,6 +282,7 @@ mod tests {
         assert_eq!(third.lend(900_000), FREE_REPLY_BYTES, "it overdraws");
         // One batch goes out whatever its size.
         third.keep(FREE_REPLY_BYTES, 2 << 20);
+        third.written();
         let waiting = budget.clone();
         let fourth = tokio::spawn(async move {
             let mut fourth = Loan::none(&waiting);

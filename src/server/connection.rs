@@ -264,8 +264,9 @@ impl Connection {
     ) -> Result<(), End> {
         match outcome {
             Outcome::Reply(reply) => self.answer(header, started_us, &reply).await,
-            Outcome::Fetched(reply, loan) => {
+            Outcome::Fetched(reply, mut loan) => {
                 let written = self.write(header, started_us, &wire::Reply::Data(reply));
+                loan.written();
                 self.loan.add(loan);
                 written
             }
@@ -295,6 +296,7 @@ impl Connection {
             }
         }
         self.write(header, started_us, reply)?;
+        self.loan.written();
         if self.output.len() > budget::FREE_REPLY_BYTES {
             self.loan.set(self.output.len());
         }
