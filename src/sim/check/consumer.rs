@@ -196,7 +196,8 @@ impl Group {
                     .flat_map(|(id, partitions)| partitions.iter().map(|index| (*id, *index)));
                 let told: BTreeSet<_> = flat.collect();
                 let before = member.told.replace(told.clone());
-                shrank = before.is_some_and(|before| !before.is_subset(&told));
+                // What it was told before a crash is not known any more.
+                shrank = before.map_or(!is_new, |before| !before.is_subset(&told));
             }
             let asked = member
                 .told
