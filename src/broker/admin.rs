@@ -455,6 +455,16 @@ impl Shared {
         }
         self.check_topic_configs(&configs)?;
         let partitions = if topic.assignments.is_empty() {
+            let count = match topic.num_partitions {
+                -1 => self.options.num_partitions,
+                ..=0 => {
+                    return Err(Refusal::new(
+                        ResponseError::InvalidPartitions,
+                        "Number of partitions was set to an invalid non-positive value.",
+                    ));
+                }
+                count => count,
+            };
             match topic.replication_factor {
                 -1 | 1 => {}
                 ..=0 => {
@@ -474,16 +484,7 @@ impl Shared {
                     ));
                 }
             }
-            match topic.num_partitions {
-                -1 => self.options.num_partitions,
-                ..=0 => {
-                    return Err(Refusal::new(
-                        ResponseError::InvalidPartitions,
-                        "Number of partitions was set to an invalid non-positive value.",
-                    ));
-                }
-                count => count,
-            }
+            count
         } else {
             self.check_manual(topic)?
         };

@@ -470,10 +470,10 @@ impl Shared {
             };
             let mut synonyms = Vec::new();
             synonyms.extend(own.map(|value| synonym(key.name, value, FROM_TOPIC)));
-            synonyms.extend(
-                key.broker_key
-                    .map(|name| synonym(name, below, below_source)),
-            );
+            if let Some(name) = key.broker_key {
+                synonyms.extend(from_file.map(|value| synonym(name, value, FROM_FILE)));
+                synonyms.push(synonym(name, key.default, FROM_DEFAULT));
+            }
             DescribeConfigsResourceResult::default()
                 .with_name(StrBytes::from_static_str(key.name))
                 .with_value(Some(StrBytes::from_string(
@@ -513,13 +513,19 @@ impl Shared {
     fn group_configs(&self, overrides: &Overrides) -> Vec<DescribeConfigsResourceResult> {
         let describe = |key: &GroupConfigKey| {
             let own = overrides.get(&key.name);
+            let below_source = if key.default == key.built_in {
+                FROM_DEFAULT
+            } else {
+                FROM_FILE
+            };
             let mut synonyms = Vec::new();
             synonyms.extend(own.map(|value| synonym(&key.name, value, FROM_GROUP)));
-            synonyms.extend(
-                key.broker_key
-                    .as_ref()
-                    .map(|name| synonym(name, &key.default, FROM_DEFAULT)),
-            );
+            if let Some(name) = &key.broker_key {
+                if below_source == FROM_FILE {
+                    synonyms.push(synonym(name, &key.default, FROM_FILE));
+                }
+                synonyms.push(synonym(name, &key.built_in, FROM_DEFAULT));
+            }
             DescribeConfigsResourceResult::default()
                 .with_name(StrBytes::from_string(key.name.clone()))
                 .with_value(Some(StrBytes::from_string(
@@ -528,7 +534,7 @@ impl Shared {
                 .with_config_source(if own.is_some() {
                     FROM_GROUP
                 } else {
-                    FROM_DEFAULT
+                    below_source
                 })
                 .with_synonyms(synonyms)
                 .with_config_type(key.kind.code())

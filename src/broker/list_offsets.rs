@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::list_offsets_request::ListOffsetsPartition;
 use kafka_protocol::messages::list_offsets_response::{
@@ -54,7 +55,8 @@ impl Broker {
                     .or_default() += 1;
             }
         }
-        let mut topics = Vec::with_capacity(request.topics.len());
+        let mut topics: Vec<ListOffsetsTopicResponse> = Vec::with_capacity(request.topics.len());
+        let mut places: HashMap<&str, usize> = HashMap::new();
         for topic in &request.topics {
             let found = self.shared.topics().get(&topic.name).cloned();
             let mut partitions = Vec::with_capacity(topic.partitions.len());
@@ -69,8 +71,11 @@ impl Broker {
                     // Named before: one answer stands for all mentions.
                     (0, _) => continue,
                     (2.., _) => Err(ResponseError::InvalidRequest),
+                    (1, _) if !is_served(asked.timestamp, version) => {
+                        Err(ResponseError::UnsupportedVersion)
+                    }
                     (1, None) => Err(ResponseError::UnknownTopicOrPartition),
-                    (1, Some(partition)) => offset_of(partition, asked, version).await,
+                    (1, Some(partition)) => offset_of(partition, asked).await,
                 };
                 let (timestamp, offset, mut epoch) = outcome.unwrap_or(NOTHING);
                 if version < EPOCH_VERSION {
@@ -85,11 +90,18 @@ impl Broker {
                         .with_leader_epoch(epoch),
                 );
             }
-            topics.push(
-                ListOffsetsTopicResponse::default()
-                    .with_name(topic.name.clone())
-                    .with_partitions(partitions),
-            );
+            // A topic that is named twice is answered once.
+            match places.entry(&topic.name) {
+                Entry::Occupied(place) => topics[*place.get()].partitions.extend(partitions),
+                Entry::Vacant(place) => {
+                    place.insert(topics.len());
+                    topics.push(
+                        ListOffsetsTopicResponse::default()
+                            .with_name(topic.name.clone())
+                            .with_partitions(partitions),
+                    );
+                }
+            }
         }
         ListOffsetsResponse::default().with_topics(topics)
     }
@@ -135,27 +147,22 @@ impl Broker {
 /// Opening batches takes threads, and memory for what they unfold into: not for everybody at once.
 static SEARCHES: Semaphore = Semaphore::const_new(4);
 
-/// The first version in which a special timestamp means something.
-fn min_version(timestamp: i64) -> Option<i16> {
-    Some(match timestamp {
-        LATEST | EARLIEST => 1,
-        MAX_TIMESTAMP => 7,
-        EARLIEST_LOCAL => 8,
-        LATEST_TIERED => 9,
-        EARLIEST_PENDING_UPLOAD => 11,
-        ..0 => return None,
-        _ => 0,
-    })
+/// Whether a timestamp means something in this version.
+fn is_served(timestamp: i64, version: i16) -> bool {
+    match timestamp {
+        LATEST | EARLIEST => true,
+        MAX_TIMESTAMP => version >= 7,
+        EARLIEST_LOCAL => version >= 8,
+        LATEST_TIERED => version >= 9,
+        EARLIEST_PENDING_UPLOAD => version >= 11,
+        _ => timestamp >= 0,
+    }
 }
 
 async fn offset_of(
     partition: &Arc<Partition>,
     asked: &ListOffsetsPartition,
-    version: i16,
 ) -> Result<Found, ResponseError> {
-    if min_version(asked.timestamp).is_none_or(|min| version < min) {
-        return Err(ResponseError::UnsupportedVersion);
-    }
     check_epoch(asked.current_leader_epoch)?;
     let timestamp = asked.timestamp;
     match timestamp {

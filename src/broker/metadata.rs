@@ -130,7 +130,7 @@ impl Broker {
                     Ok(()) => ResponseError::UnknownTopicOrPartition,
                     Err(_) => ResponseError::InvalidTopicException,
                 };
-                missing(error, Some(name), Uuid::nil())
+                missing(error, Some(name), Uuid::nil()).with_topic_authorized_operations(operations)
             }
         };
         names.into_iter().map(answer).collect()
@@ -157,7 +157,7 @@ impl Broker {
                 let error = code
                     .and_then(ResponseError::try_from_code)
                     .unwrap_or(ResponseError::UnknownTopicOrPartition);
-                missing(error, Some(name), Uuid::nil())
+                missing(error, Some(name), Uuid::nil()).with_topic_authorized_operations(operations)
             }
         };
         names.into_iter().map(answer).collect()
@@ -243,7 +243,7 @@ impl Broker {
     }
 
     /// DescribeTopicPartitions 0: topics in order of name, at most 2,000 partitions a response, with a cursor for the
-    /// rest. A negative partition in the cursor yields INVALID_REQUEST for the topic it names.
+    /// rest. A negative partition in the cursor yields INVALID_REQUEST for every topic asked for.
     pub fn describe_topic_partitions(
         &self,
         request: &DescribeTopicPartitionsRequest,
@@ -261,8 +261,11 @@ impl Broker {
         let cursor = request.cursor.as_ref();
         if let Some(cursor) = cursor {
             if cursor.partition_index < 0 {
-                let topic = absent(&cursor.topic_name, ResponseError::InvalidRequest);
-                return response.with_topics(vec![topic]);
+                let refused = request.topics.iter().map(|topic| {
+                    absent(&topic.name, ResponseError::InvalidRequest)
+                        .with_topic_authorized_operations(NOT_ASKED)
+                });
+                return response.with_topics(refused.collect());
             }
             names.retain(|name| *name >= &**cursor.topic_name);
             first = cursor.partition_index;
@@ -275,6 +278,11 @@ impl Broker {
             } else {
                 0
             };
+            if left == 0 {
+                let name = TopicName(StrBytes::from_string(name.to_owned()));
+                response.next_cursor = Some(Cursor::default().with_topic_name(name));
+                break;
+            }
             let Some(topic) = topics.get(name) else {
                 let error = match check_name(name) {
                     Ok(()) => ResponseError::UnknownTopicOrPartition,
@@ -283,10 +291,6 @@ impl Broker {
                 response.topics.push(absent(name, error));
                 continue;
             };
-            if left == 0 {
-                response.next_cursor = Some(Cursor::default().with_topic_name(topic.wire_name()));
-                break;
-            }
             let count = topic.summary.partitions;
             let end = count.min(from.saturating_add(left));
             response.topics.push(self.partitions_of(topic, from..end));
@@ -343,5 +347,5 @@ fn absent(name: &str, error: ResponseError) -> DescribeTopicPartitionsResponseTo
     DescribeTopicPartitionsResponseTopic::default()
         .with_error_code(error.code())
         .with_name(Some(TopicName(StrBytes::from_string(name.to_owned()))))
-        .with_topic_authorized_operations(NOT_ASKED)
+        .with_topic_authorized_operations(TOPIC_OPERATIONS)
 }

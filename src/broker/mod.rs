@@ -99,6 +99,8 @@ pub struct GroupConfigKey {
     pub kind: ConfigKind,
     /// The value of a group without an override.
     pub default: String,
+    /// The same where the broker's file sets nothing either.
+    pub built_in: String,
     /// The smallest number allowed.
     pub min: i64,
     /// The largest number allowed.

@@ -188,6 +188,10 @@ fn group_configs(config: &Config) -> Vec<GroupConfigKey> {
             name: name.to_owned(),
             kind: ConfigKind::Int,
             default: default.to_string(),
+            built_in: KEYS
+                .iter()
+                .find(|key| key.name == broker)
+                .map_or_else(String::new, |key| key.default.to_owned()),
             min: i64::from(range.0),
             max: i64::from(range.1),
             broker_key: Some(broker.to_owned()),

@@ -121,6 +121,31 @@ fn group_configs_are_set_told_and_kept() {
             world.configs_of(32, "none").await["consumer.session.timeout.ms"],
             ("45000".to_owned(), 5)
         );
+        let resource = DescribeConfigsResource::default()
+            .with_resource_type(32)
+            .with_resource_name(text("g"))
+            .with_configuration_keys(None);
+        let request = DescribeConfigsRequest::default()
+            .with_resources(vec![resource])
+            .with_include_synonyms(true);
+        let described = world.broker.describe_configs(&request, 4);
+        let synonyms = described.results[0].configs.iter().map(|config| {
+            let of = |synonym: &DescribeConfigsSynonym| {
+                (synonym.value.as_deref().unwrap().to_owned(), synonym.source)
+            };
+            config.synonyms.iter().map(of).collect::<Vec<_>>()
+        });
+        let told = |values: &[(&str, i8)]| -> Vec<(String, i8)> {
+            values.iter().map(|(v, s)| ((*v).to_owned(), *s)).collect()
+        };
+        assert_eq!(
+            synonyms.collect::<Vec<_>>(),
+            [
+                told(&[("46000", 8), ("5000", 4), ("45000", 5)]),
+                told(&[("50000", 8), ("45000", 5)]),
+            ],
+            "the group's own, the file's if it sets another, the built-in one"
+        );
         let list = ListConfigResourcesRequest::default().with_resource_types(vec![32]);
         let listed = world
             .broker

@@ -484,6 +484,25 @@ fn offsets_are_found_by_time_to_the_record() {
         assert_eq!(world.offset("t", -2, 1).await, (0, -1, 2));
         world.broker.delete_records(delete(-1)).await;
         assert_eq!(world.bounds("t", 0), (5, 5));
+        assert_eq!(world.offset("nowhere", -1, 1).await, (3, -1, -1));
+        assert_eq!(
+            world.offset("nowhere", -3, 6).await,
+            (35, -1, -1),
+            "what cannot be asked comes first"
+        );
+        let of = |partition| {
+            ListOffsetsTopic::default()
+                .with_name(topic_name("t"))
+                .with_partitions(vec![
+                    ListOffsetsPartition::default().with_partition_index(partition),
+                ])
+        };
+        let request = ListOffsetsRequest::default().with_topics(vec![of(0), of(7)]);
+        let answer = world.broker.list_offsets(request, 5).await;
+        assert_eq!(
+            (answer.topics.len(), answer.topics[0].partitions.len()),
+            (1, 2)
+        );
         let twice = ListOffsetsTopic::default()
             .with_name(topic_name("t"))
             .with_partitions(vec![ListOffsetsPartition::default(); 2]);

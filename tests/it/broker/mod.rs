@@ -28,6 +28,7 @@ use kafka_protocol::messages::delete_records_request::{
 };
 use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use kafka_protocol::messages::describe_configs_response::DescribeConfigsSynonym;
 use kafka_protocol::messages::describe_log_dirs_request::DescribableLogDirTopic;
 use kafka_protocol::messages::describe_topic_partitions_request::{Cursor, TopicRequest};
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
@@ -66,6 +67,7 @@ fn group_key(name: &str, default: i64, min: i64, max: i64) -> GroupConfigKey {
         name: name.to_owned(),
         kind: ConfigKind::Int,
         default: default.to_string(),
+        built_in: "45000".to_owned(),
         min,
         max,
         broker_key: Some(format!("group.{name}")),

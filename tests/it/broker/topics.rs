@@ -75,6 +75,14 @@ fn metadata_knows_all_topics_ids_and_the_internal_one() {
             (OFFSETS_TOPIC, true)
         );
         assert_eq!(internal.partitions.len(), 50);
+        let unknown = MetadataRequest::default()
+            .with_topics(Some(vec![
+                MetadataRequestTopic::default().with_name(Some(topic_name("nowhere"))),
+            ]))
+            .with_allow_auto_topic_creation(false)
+            .with_include_topic_authorized_operations(true);
+        let unknown = world.broker.metadata(unknown, 12, &listener).await;
+        assert_eq!(unknown.topics[0].topic_authorized_operations, 3576);
         let topic = &all.topics[1];
         assert_eq!(
             (topic.topic_id, topic.topic_authorized_operations),
@@ -185,6 +193,12 @@ fn a_topic_is_checked_as_kafka_does_before_it_is_created() {
             (creatable("x").with_replication_factor(3), 38),
             (creatable("x").with_replication_factor(0), 38),
             (creatable("x").with_num_partitions(0), 37),
+            (
+                creatable("x")
+                    .with_num_partitions(0)
+                    .with_replication_factor(3),
+                37,
+            ),
             (creatable("x").with_num_partitions(-2), 37),
             (creatable("x").with_num_partitions(10_001), 44),
             (with("foo", Some("1")), 40),
@@ -355,6 +369,30 @@ fn topics_are_described_page_by_page() {
         }
         let expected = [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)];
         assert_eq!(seen, expected.map(|(name, index)| (name.to_owned(), index)));
+
+        let mut page = |from, index, limit| {
+            let cursor = Cursor::default()
+                .with_topic_name(topic_name(from))
+                .with_partition_index(index);
+            request.cursor = Some(cursor);
+            request.response_partition_limit = limit;
+            world.broker.describe_topic_partitions(&request)
+        };
+        let full = page("b", 0, 2);
+        assert_eq!(
+            &*full.next_cursor.unwrap().topic_name,
+            "nope",
+            "a full page ends before what does not exist, too"
+        );
+        let unknown = &page("nope", 0, 2).topics[0];
+        assert_eq!(
+            (unknown.error_code, unknown.topic_authorized_operations),
+            (3, 3576)
+        );
+        let refused = page("a", -1, 2).topics;
+        let codes = refused.iter().map(|topic| topic.error_code);
+        assert_eq!(codes.collect::<Vec<_>>(), [42, 42, 42]);
+        assert_eq!(&**refused[0].name.as_ref().unwrap() as &str, "b");
     });
 }
 
