@@ -343,12 +343,10 @@ impl Coordinator {
             error: ErrorCode::None,
             topics: Vec::new(),
         };
-        let answered = if known.is_empty() {
-            Ok(Vec::new())
-        } else {
-            self.check_offset_delete(group_id)
-                .map(|()| self.delete_offsets(group_id, known, actions))
-        };
+        // The group comes first, even where there is nothing to delete.
+        let answered = self
+            .check_offset_delete(group_id)
+            .map(|()| self.delete_offsets(group_id, known, actions));
         match answered {
             Ok(answered) => reply.topics = answers.merge(answered),
             Err(error) => reply.error = error,

@@ -55,23 +55,16 @@ impl Step<'_> {
             MemberState::Stable | MemberState::UnreleasedPartitions => {
                 self.advance(is_subscribed, held_by_other)
             }
-            MemberState::UnrevokedPartitions => {
-                let shrunk = if self.subscription_changed {
-                    self.drop_unsubscribed(&is_subscribed)
-                } else {
-                    self.current.clone()
-                };
-                if self.owns_any(&shrunk.pending_revocation) {
-                    shrunk
-                } else {
-                    // What was just dropped is in neither list any more, so it counts as given back.
-                    let step = Step {
-                        current: &shrunk,
-                        ..self
-                    };
-                    step.advance(is_subscribed, held_by_other)
-                }
+            // What it has given back is free, whatever it must give back next.
+            MemberState::UnrevokedPartitions
+                if !self.owns_any(&self.current.pending_revocation) =>
+            {
+                self.advance(is_subscribed, held_by_other)
             }
+            MemberState::UnrevokedPartitions if self.subscription_changed => {
+                self.drop_unsubscribed(&is_subscribed)
+            }
+            MemberState::UnrevokedPartitions => return Outcome::Unchanged,
             MemberState::Unknown => {
                 if self.owned.is_none_or(|owned| !owned.is_empty()) {
                     return Outcome::Fence;

@@ -249,8 +249,22 @@ impl Coordinator {
             self.arm_consumer_session(now, group_id, &member_id);
         }
         self.emit_target_metadata(group_id, epoch, Millis(0), actions);
-        // What the leader assigned may be older than the topics are.
-        self.set_stale(group_id, true);
+        if self.holds_its_topics(group_id) {
+            let metadata_hash = self.metadata_hash(group_id);
+            self.emit(
+                Record::ConsumerGroupMetadata {
+                    group_id: group_id.clone(),
+                    value: Some(ConsumerGroupValue {
+                        epoch,
+                        metadata_hash,
+                    }),
+                },
+                actions,
+            );
+        } else {
+            // Not everybody has synced, or what the leader assigned is older than the topics are.
+            self.set_stale(group_id, true);
+        }
     }
 
     /// Whether only members that speak the classic protocol are left, and the group may follow them.

@@ -70,15 +70,17 @@ impl Coordinator {
             // KIP-394, but the id is not kept: whoever comes with an id is welcome here.
             return Err((ErrorCode::MemberIdRequired, self.ids.consumer()));
         }
+        let who = self.find_joiner(&request).map_err(refused)?;
         let first = request.protocols.first().ok_or_else(inconsistent)?;
         let subscription = Subscription::parse(&first.metadata).ok_or_else(inconsistent)?;
         let protocol_name = first.name.clone();
-        let who = self.find_joiner(&request).map_err(refused)?;
 
         let told = self.told_by_classic(&who, &request, &subscription);
         let owned = ids_of(&subscription.owned, &self.topics);
         let member_id = who.member_id().clone();
-        let replaces_consumer = matches!(&who, Who::Replaces { .. } | Who::Back(_))
+        // Under its old id or a new one: with a static member the instance decides.
+        let replaces_consumer = request.group_instance_id.is_some()
+            && !matches!(&who, Who::New(_))
             && self
                 .told_before(&group_id, &who)
                 .is_some_and(|told| told.classic.is_none());

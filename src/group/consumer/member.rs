@@ -295,10 +295,7 @@ impl Coordinator {
         word: Word,
         actions: &mut Actions,
     ) -> bool {
-        let preferred = self
-            .state
-            .consumer(group_id)
-            .and_then(|g| g.preferred_assignor().cloned());
+        let assignor = self.assignor_place(self.state.consumer(group_id));
         let before = self.told_before(group_id, &word.who);
         let (names_before, regex_before) = before.as_ref().map_or((&[][..], None), |before| {
             (
@@ -329,11 +326,9 @@ impl Coordinator {
             );
         }
         let resolved = self.follow_pattern(now, group_id, regex, regex_changed, actions);
-        let preferred_now = self
-            .state
-            .consumer(group_id)
-            .and_then(|g| g.preferred_assignor().cloned());
-        let weighs = names_changed || (regex_changed && resolved) || preferred != preferred_now;
+        // A name for what is in use anyway changes nothing.
+        let other_assignor = assignor != self.assignor_place(self.state.consumer(group_id));
+        let weighs = names_changed || (regex_changed && resolved) || other_assignor;
         if weighs {
             self.raise_epoch(group_id, cause, actions);
         } else {

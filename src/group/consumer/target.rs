@@ -87,7 +87,7 @@ impl Coordinator {
     /// A hash over the subscribed topics that exist: id, name, partition count. 0 if there are none.
     ///
     /// The number itself is our own (FNV-1a over 64 bits); only its changes mean anything.
-    fn metadata_hash(&self, group_id: &str) -> i64 {
+    pub(in crate::group) fn metadata_hash(&self, group_id: &str) -> i64 {
         let Some(group) = self.state.consumer(group_id) else {
             return 0;
         };
@@ -209,13 +209,16 @@ impl Coordinator {
 
     /// The assignor in use: the one that most members name, or else the first configured.
     pub(in crate::group) fn assignor(&self, group: &ConsumerGroup) -> &dyn Assignor {
+        &*self.config.assignors[self.assignor_place(Some(group))]
+    }
+
+    /// Its place among the configured ones, of which Coordinator::new sees to it that there is one.
+    pub(super) fn assignor_place(&self, group: Option<&ConsumerGroup>) -> usize {
         let assignors = &self.config.assignors;
-        let preferred = group
-            .preferred_assignor()
-            .and_then(|name| assignors.iter().find(|a| *a.name() == **name));
-        &**preferred
-            .or_else(|| assignors.first())
-            .expect("Coordinator::new sees to it that there is one")
+        group
+            .and_then(ConsumerGroup::preferred_assignor)
+            .and_then(|name| assignors.iter().position(|a| *a.name() == **name))
+            .unwrap_or(0)
     }
 
     /// Nobody is left: the empty target is the target of this epoch, and whoever comes next need not wait.

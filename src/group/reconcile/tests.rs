@@ -178,6 +178,13 @@ fn unsubscribing_takes_partitions_before_any_new_target() {
         (through.state, without_epochs(&through.assigned)),
         (MemberState::Stable, ids(&[0]))
     );
+    // What it has given back is free, even if something else must go now.
+    let other = next(unsubscribe(Some(&[(U, vec![5])]), &busy));
+    assert_eq!(
+        (other.member_epoch, other.state),
+        (2, MemberState::UnrevokedPartitions)
+    );
+    assert_eq!(without_epochs(&other.pending_revocation), [(U, vec![5])]);
 }
 
 #[test]

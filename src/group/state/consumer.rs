@@ -243,11 +243,10 @@ impl ConsumerGroup {
                 .is_some_and(|regex| resolved_to(regex, topic))
     }
 
-    /// The assignor that most members name; the first by name where there are several.
+    /// The assignor that most members name; the last by name where there are several, as it is with Kafka's two.
     pub(in crate::group) fn preferred_assignor(&self) -> Option<&Arc<str>> {
         self.assignors
             .iter()
-            .rev()
             .max_by_key(|(_, votes)| **votes)
             .map(|(name, _)| name)
     }

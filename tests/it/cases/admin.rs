@@ -318,10 +318,18 @@ async fn c59_other_groups_refuse_to_delete_offsets_as_a_whole() {
         .await
         .follows("connect", &[("default", b"")]);
     worker.settle().await;
-    let reply = group.delete_offsets(&[(&topic, &[0])]).await;
-    assert_eq!((reply.error(), reply.topics.len()), (NON_EMPTY_GROUP, 0));
-    let reply = world.group().delete_offsets(&[(&topic, &[0])]).await;
-    assert_eq!((reply.error(), reply.topics.len()), (GROUP_ID_NOT_FOUND, 0));
+    let none = world.group();
+    let nothing: [(&str, &[i32]); 0] = [];
+    for topics in [
+        &[(topic.as_str(), &[0][..])][..],
+        &[("nowhere", &[0])],
+        &nothing,
+    ] {
+        let reply = group.delete_offsets(topics).await;
+        assert_eq!((reply.error(), reply.topics.len()), (NON_EMPTY_GROUP, 0));
+        let reply = none.delete_offsets(topics).await;
+        assert_eq!((reply.error(), reply.topics.len()), (GROUP_ID_NOT_FOUND, 0));
+    }
 }
 
 #[tokio::test]

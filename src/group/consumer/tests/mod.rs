@@ -2,5 +2,6 @@
 //! both must know the same facts after each step.
 
 mod histories;
+mod played;
 mod stories;
 mod world;
