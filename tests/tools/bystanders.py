@@ -10,7 +10,7 @@ import time
 
 import kafka
 
-SESSION_MS = 10_000
+SESSION_MS = 15_000
 PACE_SECONDS = 1.0
 
 
