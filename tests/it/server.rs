@@ -11,6 +11,7 @@ use convoke::server::{Builder, Server};
 const HEARTBEAT: i16 = 12;
 const JOIN: i16 = 11;
 const SYNC: i16 = 14;
+const DESCRIBE: i16 = 15;
 const COMMIT: i16 = 8;
 const FETCH_OFFSETS: i16 = 9;
 const API_VERSIONS: i16 = 18;
@@ -415,6 +416,42 @@ fn a_slow_reader_is_cut() {
         assert!(asked < 100_000, "the server takes requests for ever");
     }
     assert!(Wire::to(&server).is_served());
+}
+
+#[test]
+fn replies_that_nobody_takes_hold_up_large_ones_for_a_while_and_small_ones_never() {
+    let server = memory(|config| {
+        config.queued_max_reply_bytes = 65_536;
+        config.response_send_timeout_ms = 500;
+    });
+    let mut wire = Wire::to(&server);
+    // More than the system takes for somebody who does not read.
+    let metadata = vec![7; 16 << 20];
+    let leader = joined(wire.ask(JOIN, 0, join("large", "", &metadata))).member;
+    let sync = Words::default().text("large").i32(1).text(&leader);
+    let mut synced = wire.ask(SYNC, 0, sync.i32(1).text(&leader).bytes(b"mine"));
+    assert_eq!(synced.i16(), 0);
+    let describe = || Words::default().i32(1).text("large");
+    let mut greedy: Vec<_> = (0..4).map(|_| Wire::to(&server)).collect();
+    for wire in &mut greedy {
+        wire.send(DESCRIBE, 0, describe());
+    }
+    assert_eq!(wire.heartbeat("large", 1, &leader), 0);
+    let mut described = Wire::to(&server).ask(DESCRIBE, 0, describe());
+    assert_eq!((described.i32(), described.i16()), (1, 0));
+    assert!(described.body.len() > metadata.len());
+}
+
+#[test]
+fn beyond_the_memory_of_groups_joins_are_refused_and_members_go_on() {
+    let server = memory(|config| config.group_memory_max_bytes = 65_536);
+    let mut wire = Wire::to(&server);
+    let member = lone_member(&mut wire, "small");
+    let refused = joined(wire.ask(JOIN, 0, join("large", "", &[7; 80_000])));
+    assert_eq!((refused.error, refused.members.len()), (81, 0));
+    assert_eq!(wire.heartbeat("small", 1, &member), 0);
+    let other = joined(wire.ask(JOIN, 0, join("other", "", b"m")));
+    assert_eq!((other.error, other.generation), (0, 1));
 }
 
 #[test]
