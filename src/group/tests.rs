@@ -553,3 +553,45 @@ fn a_group_that_is_not_there_is_not_found_in_words_too() {
         assert_eq!(reply.message.as_deref(), Some(words));
     }
 }
+
+#[test]
+fn a_stamp_that_is_no_time_does_not_move_the_clock() {
+    let offset = |commit_timestamp| record::OffsetValue {
+        offset: 1,
+        leader_epoch: -1,
+        metadata: "".into(),
+        commit_timestamp,
+        expire_timestamp: None,
+        topic_id: TopicId::ZERO,
+    };
+    let group_id: GroupId = "g".into();
+    let mut loaded = Coordinator::new(no_delay(), Arc::default(), 1);
+    for (partition, stamp) in [
+        (0, Millis(5_000)),
+        (1, Millis(i64::MAX)),
+        (2, Millis(i64::MAX - 9)),
+    ] {
+        loaded.apply(&Record::OffsetCommit {
+            group_id: group_id.clone(),
+            topic: "t".into(),
+            partition,
+            value: Some(offset(stamp)),
+        });
+        loaded.apply(&Record::ConsumerGroupRegularExpression {
+            group_id: group_id.clone(),
+            regex: partition.to_string().into(),
+            value: Some(record::RegexValue {
+                topics: Vec::new(),
+                version: 1,
+                timestamp: stamp,
+            }),
+        });
+    }
+    assert_eq!(loaded.newest_timestamp(), Millis(5_000));
+    // With the clock at the end of time the next look would be due as soon as one was done.
+    let mut actions = Actions::default();
+    loaded.loaded(loaded.newest_timestamp(), &mut actions);
+    let due = loaded.poll_timeout().expect("offsets are looked through");
+    loaded.handle_timeout(due, &mut actions);
+    assert!(loaded.poll_timeout().is_some_and(|next| next > due));
+}

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::moment;
 use crate::group::memory;
 use crate::group::reconcile::{Holders, tidy, tidy_ids};
 use crate::group::record::{
@@ -117,7 +118,7 @@ impl ConsumerGroup {
 
     pub(in crate::group) fn assignment_timestamp(&self) -> Millis {
         self.target
-            .map_or(Millis(0), |target| target.assignment_timestamp)
+            .map_or(Millis(0), |target| moment(target.assignment_timestamp))
     }
 
     /// Whether the group epoch is ahead of the target's.
@@ -253,9 +254,9 @@ impl ConsumerGroup {
 
     /// The newest moment that its records carry.
     pub(super) fn newest(&self) -> Millis {
-        let resolved = self.regexes.values().map(|regex| regex.timestamp).max();
+        let resolved = self.regexes.values().map(|regex| moment(regex.timestamp));
         self.assignment_timestamp()
-            .max(resolved.unwrap_or_default())
+            .max(resolved.max().unwrap_or_default())
     }
 
     pub(super) fn is_vacant(&self) -> bool {

@@ -48,6 +48,19 @@ impl PartialEq for State {
     }
 }
 
+/// The end of the year 9999. A stamp behind it is none, whoever wrote it: were the clock raised to it, timers that are
+/// armed for later would be due at once, for ever.
+const LAST_STAMP: Millis = Millis(253_402_300_799_999);
+
+/// A stamp as a moment that the clock may be raised to; the beginning of time where it cannot be one.
+fn moment(stamp: Millis) -> Millis {
+    if stamp > LAST_STAMP {
+        Millis::default()
+    } else {
+        stamp
+    }
+}
+
 impl State {
     /// The facts about a group; `None` if it does not exist.
     pub(super) fn group(&self, group_id: &str) -> Option<&Entry> {
@@ -107,7 +120,7 @@ impl State {
                 value,
             } => match value {
                 Some(value) => {
-                    self.newest = self.newest.max(value.commit_timestamp);
+                    self.newest = self.newest.max(moment(value.commit_timestamp));
                     let entry = self.groups.entry(group_id.clone()).or_default();
                     self.bytes += memory::offset(value);
                     match entry.offsets.put(topic, *partition, value.clone()) {
@@ -128,7 +141,7 @@ impl State {
             },
             Record::GroupMetadata { group_id, value } => match value {
                 Some(value) => {
-                    self.newest = self.newest.max(value.current_state_timestamp);
+                    self.newest = self.newest.max(moment(value.current_state_timestamp));
                     let entry = self.groups.entry(group_id.clone()).or_default();
                     self.bytes += memory::classic(value);
                     if let Some(before) = entry.classic.replace(value.clone()) {
