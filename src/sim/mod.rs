@@ -14,6 +14,8 @@ mod pattern;
 mod rng;
 mod server;
 mod trace;
+#[doc(hidden)]
+pub mod workbench;
 mod world;
 
 use std::collections::BTreeSet;
