@@ -4,12 +4,14 @@
     reason = "this is the one place of the shell that reads the clocks"
 )]
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
 
 use crate::desk::time::ServerTime;
 use crate::group::types::Millis;
 
-/// [`ServerTime`] by the clocks of this machine.
+/// [`ServerTime`] by the clocks of this machine; the monotonic one is tokio's, which a test can stop and move.
 #[derive(Debug)]
 pub(crate) struct Clock {
     started: Instant,

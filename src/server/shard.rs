@@ -294,7 +294,7 @@ impl Shard {
         }
         *armed = next;
         if let Some(deadline) = next {
-            timer.reset(self.hall.setup.clock.instant_of(deadline).into());
+            timer.reset(self.hall.setup.clock.instant_of(deadline));
         }
     }
 
