@@ -20,6 +20,8 @@ mod open;
 const MAGIC: [u8; 8] = *b"CVKSEGMT";
 const SUFFIX: &str = ".seg";
 const SPARE_PREFIX: &str = "spare-";
+/// No position and no number of a spare file comes near this; a name that says more is not one that we gave.
+const NUMBER_MAX: u64 = 1 << 62;
 /// Payloads up to this length are copied into one buffer; longer ones are handed to the system where they lie.
 const COPY_BYTES_MAX: usize = 4096;
 /// Zeros behind a payload.
@@ -79,6 +81,7 @@ impl Spare {
             .strip_prefix(SPARE_PREFIX)?
             .parse()
             .ok()
+            .filter(|number| *number <= NUMBER_MAX)
     }
 
     /// Takes `bytes` from the disk for a future segment.

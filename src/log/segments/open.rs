@@ -4,7 +4,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Cut, MAGIC, Opened, SPARE_PREFIX, SUFFIX, Segment, Segments, Spare, Visit};
+use super::{
+    Cut, MAGIC, NUMBER_MAX, Opened, SPARE_PREFIX, SUFFIX, Segment, Segments, Spare, Visit,
+};
 use crate::log::error::Error;
 use crate::log::frame::{
     BadHeader, FILE_HEADER_BYTES, FORMAT, FileHeader, Frame, FrameReader, Kind, look_behind,
@@ -40,6 +42,13 @@ impl Segments {
         };
         let mut bytes_before = 0;
         for (base, path) in &files {
+            if *base > NUMBER_MAX {
+                return Err(Error::damaged(
+                    path,
+                    0,
+                    "its name is a position that no log reaches",
+                ));
+            }
             if *base != this.next_lsn {
                 let what = format!(
                     "position {} does not read back as it was written, yet later ones do",
@@ -236,7 +245,11 @@ fn spare_files(fs: &dyn Fs, dir: &Path) -> Result<Vec<Spare>, Error> {
                 .open(&path, Open::Write)
                 .map_err(|e| Error::io("open", &path, e))?;
             let bytes = file.size().map_err(|e| Error::io("measure", &path, e))?;
-            spares.push(Spare { path, file, bytes });
+            let spare = Spare { path, file, bytes };
+            // Of another name it is somebody else's, and in nobody's way.
+            if spare.number().is_some() {
+                spares.push(spare);
+            }
         }
     }
     Ok(spares)

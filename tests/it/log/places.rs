@@ -209,3 +209,29 @@ fn the_real_disk_does_as_the_door_says() {
         assert!(fs.list(dir).unwrap().is_empty());
     }
 }
+
+#[test]
+fn a_number_in_a_name_that_no_log_reaches_is_none_of_ours() {
+    let fs = FaultFs::new();
+    drop(open_in(fs.shared(), Path::new(DIR), small()).unwrap());
+    let group = Path::new(DIR).join("group");
+    let spare = group.join("spare-18446744073709551615");
+    fs.open(&spare, Open::Create).unwrap();
+    let (log, _) = open_in(fs.shared(), Path::new(DIR), small()).unwrap();
+    let mut shard = log.shard(0..PARTITIONS);
+    // Long enough for spare files to be made.
+    for n in 1..=100 {
+        shard.reserve(payload(n).len() as u64).unwrap();
+        shard.append(place(n).0, payload(n)).unwrap();
+    }
+    drop((shard, log));
+    let (log, state) = open_in(fs.shared(), Path::new(DIR), small()).unwrap();
+    assert_eq!(state, state_after(100));
+    drop(log);
+    assert_eq!(fs.bytes(&spare), Some(Vec::new()), "it is left alone");
+
+    let segment = group.join("18446744073709551615.seg");
+    fs.open(&segment, Open::Create).unwrap();
+    let error = open_in(fs.shared(), Path::new(DIR), small()).unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+}
