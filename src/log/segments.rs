@@ -187,6 +187,9 @@ impl Segments {
             .rename(&spare.path, &path)
             .map_err(|e| Error::io("rename", &spare.path, e))?;
         self.sync_dir()?;
+        // One that a crash left without a frame, and that has no room for the next: the new one has taken its name and
+        // its place. Kept here it would be the oldest one day, and removed by that name.
+        self.segments.pop_if(|last| last.path == path);
         self.segments.push(Segment {
             end: header.base,
             seed: header.seed(),

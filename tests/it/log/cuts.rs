@@ -1,9 +1,15 @@
 //! Power cuts: at every moment, during recovery, in the middle of a batch.
 
+use std::path::Path;
+
 use convoke::log::LogOptions;
 use convoke::log::fault_fs::{FaultFs, Survive};
+use convoke::log::fs::Open;
 
-use super::{all, check, frame, open, open_with, run, runtime, small, wait_for};
+use super::{
+    DIR, all, check, frame, open, open_with, payload, place, run, runtime, small, state_after,
+    wait_for,
+};
 
 #[test]
 fn every_power_cut_recovers_what_was_acknowledged() {
@@ -133,4 +139,31 @@ fn whole_frames_behind_a_torn_one_never_come_back() {
         );
     }
     assert!(torn > 100, "the cuts tear batches: {torn}");
+}
+
+#[test]
+fn a_segment_that_a_crash_left_empty_and_short_gives_its_place_to_the_next() {
+    let name = Path::new(DIR).join("group/00000000000000000001.seg");
+    let other = FaultFs::new();
+    let (log, mut state) = open(&other).unwrap();
+    run(&other, &log, &mut state, 1..=1);
+    drop(log);
+    let header = other.bytes(&name).unwrap()[..64].to_vec();
+
+    // The crash came when the segment had its name and no frame; the frame that follows is longer than the file.
+    let fs = FaultFs::new();
+    drop(open(&fs).unwrap());
+    assert_eq!(fs.bytes(&name), None);
+    let file = fs.shared().open(&name, Open::Create).unwrap();
+    file.write_at(&[&header], 0).unwrap();
+    drop(file);
+    for n in 1..=3 {
+        let (log, state) = open(&fs).unwrap();
+        assert_eq!(state, state_after(n - 1));
+        let mut shard = all(&log);
+        shard.reserve(payload(n).len() as u64).unwrap();
+        let position = shard.append(place(n).0, payload(n)).unwrap();
+        runtime().block_on(wait_for(&mut shard, position)).unwrap();
+    }
+    assert_eq!(open(&fs).unwrap().1, state_after(3));
 }
