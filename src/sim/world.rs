@@ -166,7 +166,8 @@ impl World {
         let mut mixed = BTreeSet::new();
         let mishaps = options.faults.contains(&Fault::Mishaps);
         let strangers = options.faults.contains(&Fault::Strangers);
-        let group_count = options.groups.unwrap_or(1 + rng.below(2));
+        let drawn = 1 + rng.below(2);
+        let group_count = options.groups.unwrap_or(drawn);
         let mut groups: Vec<GroupId> = Vec::new();
         for n in 0..group_count {
             let group_id: GroupId = format!("g{n}").into();
