@@ -71,6 +71,8 @@ pub(super) struct World {
     stamp: i64,
     climate: Climate,
     calm: bool,
+    /// Topics come, grow and go.
+    changes_topics: bool,
     steps: u64,
     step: u64,
 }
@@ -152,6 +154,7 @@ impl World {
             stamp: 0,
             climate,
             calm: options.faults.is_empty(),
+            changes_topics: options.faults.contains(&Fault::Strangers),
             steps: options.steps,
             step: 0,
         }
@@ -648,7 +651,11 @@ impl World {
         self.topics = Arc::new(topics);
         change.topics = self.topics.clone();
         self.changes.push(Arc::new(change));
-        let ms = self.net.rng.between(0, 20);
+        let ms = if self.calm {
+            0
+        } else {
+            self.net.rng.between(0, 20)
+        };
         self.net.after(ms, Event::TopicsChanged);
     }
 
@@ -718,6 +725,7 @@ impl World {
             let now = self.net.now;
             self.wake_at(client, now + 1);
         }
+        self.change_topics_last();
         let (deadline, last_step) = (self.net.now + HEALING_MS, self.step + HEALING_STEPS);
         let mut trouble = None;
         while self.net.now < deadline && self.step < last_step {
@@ -734,6 +742,21 @@ impl World {
             HEALING_MS - (deadline - self.net.now),
             trouble.unwrap_or_default()
         ))
+    }
+
+    /// The last that happens is often a change of topics: then nothing later makes up for whoever has missed it.
+    fn change_topics_last(&mut self) {
+        let rng = &mut self.net.rng;
+        let name: TopicName = Arc::from(format!("t{}", rng.below(3)));
+        let count = rng.between(1, 3) as i32;
+        if !rng.chance(500) || !self.changes_topics {
+            return;
+        }
+        self.change_topics(if self.topics.get(&name).is_some() {
+            TopicAsk::Grow(name, count)
+        } else {
+            TopicAsk::Create(name, count)
+        });
     }
 
     /// What is not as it should be when nothing goes wrong any more.
