@@ -8,7 +8,7 @@ use hashbrown::HashSet;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::TopicName;
 
-use super::journal::Entry;
+use super::journal::{Entry, TOPIC_PARTITIONS_MAX};
 use super::partition::Partition;
 use super::topics::{Refusal, Topic, TopicSummary, TopicsChange, check_name, is_reserved};
 use super::{Changing, GroupConfigsChange, Shared, random_id};
@@ -189,6 +189,10 @@ impl Shared {
                 "The topic {name} currently has {} partition(s); {count} would not be an increase.",
                 topic.summary.partitions
             );
+            return Err(Refusal::new(ResponseError::InvalidPartitions, message));
+        }
+        if count > TOPIC_PARTITIONS_MAX {
+            let message = format!("A topic has at most {TOPIC_PARTITIONS_MAX} partitions.");
             return Err(Refusal::new(ResponseError::InvalidPartitions, message));
         }
         changing.journal.write(&[Entry::Partitions {

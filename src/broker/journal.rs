@@ -4,7 +4,7 @@
 //! its lines and syncs before anybody is told. When the file has grown to twice what is still true, it is written anew
 //! beside and renamed into place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,15 @@ use kafka_protocol::error::ResponseError;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::Error;
 use super::topics::{Refusal, TopicSummary};
+use super::{Error, OFFSETS_TOPIC};
 use crate::log::fs::{Fs, FsFile, Open};
 
 const NAME: &str = "topics.journal";
 /// The first line: what this file is.
 const FORMAT: u32 = 1;
+/// The most partitions that a topic can have. Kafka has no such limit; each of them is an object in memory.
+pub(super) const TOPIC_PARTITIONS_MAX: i32 = 1 << 20;
 /// Below this size the file is never written anew.
 const REWRITE_BYTES_MIN: u64 = 64 << 10;
 
@@ -172,6 +174,23 @@ impl Facts {
                 }
             }
         }
+    }
+
+    /// What no change can have written, although every line has its checksum.
+    fn absurdity(&self) -> Option<&'static str> {
+        let mut names = BTreeSet::new();
+        for topic in self.topics.values() {
+            if !(1..=TOPIC_PARTITIONS_MAX).contains(&topic.partitions) {
+                return Some("it gives a topic a number of partitions that none can have");
+            }
+            if topic.internal != (topic.name == OFFSETS_TOPIC) {
+                return Some("it takes a topic for the group log's, or that for another");
+            }
+            if !names.insert(&topic.name) {
+                return Some("it has two topics of one name");
+            }
+        }
+        None
     }
 
     fn lines(&self) -> String {
@@ -329,6 +348,9 @@ impl Journal {
             }
             at += line.len();
         }
+        if let Some(what) = facts.absurdity() {
+            return Err(Error::damaged(&path, 0, what));
+        }
         let live_bytes = facts.lines().len() as u64;
         Ok(Self {
             held_dir: held_dir(&*fs, dir)?,
@@ -446,6 +468,50 @@ mod tests {
 
     fn open(fs: &Arc<MemoryFs>) -> Journal {
         Journal::open(Arc::clone(fs) as Arc<dyn Fs>, Path::new("/data")).unwrap()
+    }
+
+    #[test]
+    fn a_journal_that_says_what_cannot_be_is_refused() {
+        let twin = |number: u128, name: &str, partitions: i32, internal: bool| Entry::Topic {
+            id: Uuid::from_u128(number),
+            name: name.to_owned(),
+            partitions,
+            internal,
+            configs: BTreeMap::new(),
+        };
+        for entries in [
+            vec![twin(1, "t", 1, false), twin(2, "t", 1, false)],
+            vec![twin(1, OFFSETS_TOPIC, 1, false)],
+            vec![twin(1, "t", 1, true)],
+            vec![twin(1, "t", 0, false)],
+            vec![twin(1, "t", i32::MAX, false)],
+            vec![
+                twin(1, "t", 1, false),
+                Entry::Partitions {
+                    id: Uuid::from_u128(1),
+                    count: -1,
+                },
+            ],
+        ] {
+            let fs = Arc::new(MemoryFs::default());
+            open(&fs).write(&entries).unwrap();
+            let shared = Arc::clone(&fs) as Arc<dyn Fs>;
+            let error = Journal::open(shared, Path::new("/data")).unwrap_err();
+            assert!(matches!(error, Error::Damaged { .. }), "{error}");
+        }
+        let fs = Arc::new(MemoryFs::default());
+        let gone = Entry::Deleted {
+            id: Uuid::from_u128(1),
+        };
+        let again = twin(2, "t", 1, false);
+        let entries = [
+            twin(1, "t", 1, false),
+            gone,
+            again,
+            twin(3, OFFSETS_TOPIC, 50, true),
+        ];
+        open(&fs).write(&entries).unwrap();
+        assert_eq!(open(&fs).facts().topics.len(), 2);
     }
 
     #[test]
