@@ -133,6 +133,15 @@ impl Check {
         let records: Vec<_> = coordinator.snapshot().collect();
         for record in &records {
             self.shadow.apply(record);
+            if let Record::GroupMetadata {
+                group_id,
+                value: Some(value),
+            } = record
+                && self.mixed.contains(group_id)
+            {
+                let found = (value.generation, BTreeSet::new());
+                self.mixed_generations.insert(group_id.clone(), found);
+            }
         }
         for (position, fact) in &self.journal {
             match fact {
