@@ -17,7 +17,9 @@ use bytes::{Bytes, BytesMut};
 use convoke::broker::{Broker, BrokerOptions, Produced, Storage};
 use convoke::log::fault_fs::FaultFs;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
-use kafka_protocol::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
+use kafka_protocol::messages::delete_records_request::{
+    DeleteRecordsPartition, DeleteRecordsTopic,
+};
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
@@ -42,11 +44,24 @@ const CORRUPT_MESSAGE: i16 = 2;
 /// Each topic has one partition. Small segments, so that they roll.
 const TOPICS: [(&str, &[(&str, &str)]); 4] = [
     ("plain", &[]),
-    ("rolling", &[("internal.segment.bytes", "600"), ("flush.messages", "3")]),
-    ("stamped", &[("message.timestamp.type", "LogAppendTime"), ("segment.ms", "1000")]),
+    (
+        "rolling",
+        &[("internal.segment.bytes", "600"), ("flush.messages", "3")],
+    ),
+    (
+        "stamped",
+        &[
+            ("message.timestamp.type", "LogAppendTime"),
+            ("segment.ms", "1000"),
+        ],
+    ),
     (
         "narrow",
-        &[("max.message.bytes", "300"), ("internal.segment.bytes", "300"), ("retention.ms", "5000")],
+        &[
+            ("max.message.bytes", "300"),
+            ("internal.segment.bytes", "300"),
+            ("retention.ms", "5000"),
+        ],
     ),
 ];
 
@@ -98,7 +113,9 @@ fn open(disk: &FaultFs, now_ms: &Arc<AtomicI64>) -> Broker {
 impl Driver {
     async fn new() -> Self {
         let disk = FaultFs::new();
-        disk.shared().create_dirs(&PathBuf::from("/topics")).expect("there is room");
+        disk.shared()
+            .create_dirs(&PathBuf::from("/topics"))
+            .expect("there is room");
         let now_ms = Arc::new(AtomicI64::new(START_MS));
         let broker = open(&disk, &now_ms);
         let creatable = |(topic, configs): &(&str, &[(&str, &str)])| {
@@ -113,9 +130,13 @@ impl Driver {
                 .with_replication_factor(1)
                 .with_configs(configs.iter().map(config).collect())
         };
-        let request = CreateTopicsRequest::default().with_topics(TOPICS.iter().map(creatable).collect());
+        let request =
+            CreateTopicsRequest::default().with_topics(TOPICS.iter().map(creatable).collect());
         let created = broker.create_topics(request).await;
-        assert!(created.topics.iter().all(|topic| topic.error_code == 0), "{created:?}");
+        assert!(
+            created.topics.iter().all(|topic| topic.error_code == 0),
+            "{created:?}"
+        );
         Self {
             disk,
             broker,
@@ -141,12 +162,17 @@ impl Driver {
         for _ in 0..count {
             let step: u8 = u.arbitrary()?;
             let now_ms = self.now_ms.load(Relaxed);
-            timestamps.push(now_ms + i64::from(step.cast_signed()) * if step & 1 == 0 { 1 } else { 10 });
+            timestamps
+                .push(now_ms + i64::from(step.cast_signed()) * if step & 1 == 0 { 1 } else { 10 });
         }
         let who: u8 = u.arbitrary()?;
         let producer = match who {
             0..0xa0 => (-1, -1, -1),
-            _ => (i64::from(who & 1) + 4, i16::from(who >> 1 & 1), i32::from(u.arbitrary::<u8>()? & 15)),
+            _ => (
+                i64::from(who & 1) + 4,
+                i16::from(who >> 1 & 1),
+                i32::from(u.arbitrary::<u8>()? & 15),
+            ),
         };
         let shape = Shape {
             timestamps: &timestamps,
@@ -193,8 +219,14 @@ impl Driver {
         let request = ProduceRequest::default()
             .with_acks(acks)
             .with_topic_data(vec![data]);
-        let answer = self.broker.produce(request, [9, 12, 3, 6][usize::from(flags & 3)]).await;
-        let bounds = self.broker.bounds(TOPICS[topic].0, 0).expect("there is such a partition");
+        let answer = self
+            .broker
+            .produce(request, [9, 12, 3, 6][usize::from(flags & 3)])
+            .await;
+        let bounds = self
+            .broker
+            .bounds(TOPICS[topic].0, 0)
+            .expect("there is such a partition");
         let end = self.models[topic].end;
         let (error, base) = match &answer {
             Produced::Reply(reply) => {
@@ -228,7 +260,10 @@ impl Driver {
             let found = model.batches.iter().find(|batch| batch.base == base);
             // its first copy may be gone by now, but never be another producer's
             let same = found.is_none_or(|found| found.bytes[43..57] == stored[43..57]);
-            assert!(same && i64_at(&stored, 43) >= 0, "offset {base} is another batch's");
+            assert!(
+                same && i64_at(&stored, 43) >= 0,
+                "offset {base} is another batch's"
+            );
             assert_eq!(bounds.end, end, "a batch was stored twice");
             return Ok(());
         }
@@ -237,8 +272,8 @@ impl Driver {
             true => i64_at(&stored, 35),
             false => *ms,
         };
-        let stamps = timestamps
-            .map(|timestamps| (base..).zip(timestamps.iter().map(stamp_of)).collect());
+        let stamps =
+            timestamps.map(|timestamps| (base..).zip(timestamps.iter().map(stamp_of)).collect());
         let batch = Stored {
             base,
             bytes: stored.freeze(),
@@ -273,11 +308,18 @@ impl Driver {
         let answer = self.broker.fetch(request, 12).await;
         let data = &answer.responses[0].partitions[0];
         let inside = (model.start..=model.end).contains(&offset);
-        assert_eq!(data.error_code, if inside { 0 } else { OUT_OF_RANGE }, "offset {offset}");
+        assert_eq!(
+            data.error_code,
+            if inside { 0 } else { OUT_OF_RANGE },
+            "offset {offset}"
+        );
         if !inside {
             return Ok(());
         }
-        assert_eq!((data.high_watermark, data.log_start_offset), (model.end, model.start));
+        assert_eq!(
+            (data.high_watermark, data.log_start_offset),
+            (model.end, model.start)
+        );
         let got = data.records.clone().unwrap_or_default();
         let from = model.batches.partition_point(|batch| batch.end() <= offset);
         let mut left = &got[..];
@@ -291,7 +333,10 @@ impl Driver {
             left = rest;
         }
         assert!(left.is_empty(), "bytes come back that nobody sent");
-        assert!(from == model.batches.len() || !got.is_empty(), "nothing comes back of offset {offset}");
+        assert!(
+            from == model.batches.len() || !got.is_empty(),
+            "nothing comes back of offset {offset}"
+        );
         Ok(())
     }
 
@@ -357,7 +402,10 @@ impl Driver {
         let wanted = match timestamp {
             -3 => {
                 // the largest of whole batches, though records in front of the start are not answered
-                let all = model.batches.iter().flat_map(|batch| batch.stamps.iter().flatten());
+                let all = model
+                    .batches
+                    .iter()
+                    .flat_map(|batch| batch.stamps.iter().flatten());
                 match all.map(|(_, ms)| *ms).max() {
                     Some(largest) => largest,
                     None => i64::MAX,
@@ -396,12 +444,21 @@ impl Driver {
     /// What may be gone after retention or a deletion is only what lies before the start.
     fn look(&mut self) {
         for ((topic, _), model) in TOPICS.iter().zip(&mut self.models) {
-            let bounds = self.broker.bounds(topic, 0).expect("there is such a partition");
+            let bounds = self
+                .broker
+                .bounds(topic, 0)
+                .expect("there is such a partition");
             assert_eq!((bounds.end, bounds.last_stable), (model.end, model.end));
             assert!(bounds.log_start >= model.start && bounds.log_start <= model.end);
             if bounds.log_start > model.start {
-                let at_batch = model.batches.iter().any(|batch| batch.base == bounds.log_start);
-                assert!(at_batch || bounds.log_start == model.end, "half a batch was retired");
+                let at_batch = model
+                    .batches
+                    .iter()
+                    .any(|batch| batch.base == bounds.log_start);
+                assert!(
+                    at_batch || bounds.log_start == model.end,
+                    "half a batch was retired"
+                );
                 model.start = bounds.log_start;
             }
             model.batches.retain(|batch| batch.end() > model.start);
@@ -422,7 +479,10 @@ impl Driver {
             }
             14 => self.broker.retain().await,
             _ => {
-                self.broker.close().await.expect("a good disk takes everything");
+                self.broker
+                    .close()
+                    .await
+                    .expect("a good disk takes everything");
                 let again = open(&self.disk, &self.now_ms);
                 self.broker = again;
             }
@@ -444,7 +504,12 @@ pub fn run(data: &[u8]) {
             if u.is_empty() {
                 break;
             }
-            let stored: usize = driver.models.iter().flat_map(|m| &m.batches).map(|b| b.bytes.len()).sum();
+            let stored: usize = driver
+                .models
+                .iter()
+                .flat_map(|m| &m.batches)
+                .map(|b| b.bytes.len())
+                .sum();
             let allowance_bytes = LIST_BYTES_MAX.max(OTHER_BYTES_MAX + 64 * (stored + data.len()));
             let before = memory::watch();
             let done = driver.operation(&mut u).await;
@@ -457,7 +522,10 @@ pub fn run(data: &[u8]) {
             let (from, end) = (driver.models[topic].start, driver.models[topic].end);
             for offset in [from, (from + end) / 2, end] {
                 let ask = [offset.clamp(0, 0xbf) as u8, 0x06];
-                driver.fetch(&mut Unstructured::new(&ask), topic).await.expect("it has its bytes");
+                driver
+                    .fetch(&mut Unstructured::new(&ask), topic)
+                    .await
+                    .expect("it has its bytes");
             }
         }
     });

@@ -28,7 +28,9 @@ use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListO
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
-use kafka_protocol::messages::offset_fetch_request::{OffsetFetchRequestGroup, OffsetFetchRequestTopic};
+use kafka_protocol::messages::offset_fetch_request::{
+    OffsetFetchRequestGroup, OffsetFetchRequestTopic,
+};
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
 use kafka_protocol::messages::*;
@@ -140,7 +142,12 @@ where
 {
     Box::new(move |bytes, version| {
         let answer = R::Response::decode(bytes, version);
-        wrap(answer.unwrap_or_else(|e| panic!("an answer to {} version {version} cannot be read: {e}", R::KEY)))
+        wrap(answer.unwrap_or_else(|e| {
+            panic!(
+                "an answer to {} version {version} cannot be read: {e}",
+                R::KEY
+            )
+        }))
     })
 }
 
@@ -155,7 +162,9 @@ fn frame<R: Request>(request: &R, version: i16, correlation_id: i32) -> BytesMut
     header
         .encode(&mut bytes, R::header_version(version))
         .expect("a header can be written");
-    request.encode(&mut bytes, version).expect("the version has the fields");
+    request
+        .encode(&mut bytes, version)
+        .expect("the version has the fields");
     let length = bytes.len() as i32 - 4;
     bytes[..4].copy_from_slice(&length.to_be_bytes());
     bytes
@@ -194,7 +203,9 @@ impl Hall {
     }
 
     async fn connect(&self) -> Connection {
-        let stream = TcpStream::connect(&self.address).await.expect("the server listens");
+        let stream = TcpStream::connect(&self.address)
+            .await
+            .expect("the server listens");
         stream.set_nodelay(true).expect("it is a socket");
         Connection {
             stream,
@@ -252,7 +263,10 @@ impl Hall {
     ) where
         R::Response: 'static,
     {
-        let free = self.connections.iter().position(|one| one.waiting.is_empty());
+        let free = self
+            .connections
+            .iter()
+            .position(|one| one.waiting.is_empty());
         let on = match free {
             Some(on) => on,
             None => {
@@ -263,7 +277,11 @@ impl Hall {
         };
         self.send(on, request, version, wrap, note).await;
         while !self.connections[on].waiting.is_empty() {
-            self.connections[on].stream.readable().await.expect("it is a socket");
+            self.connections[on]
+                .stream
+                .readable()
+                .await
+                .expect("it is a socket");
             self.settle().await;
         }
     }
@@ -300,7 +318,10 @@ impl Hall {
                 Ok(_) => any = true,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 Err(error) => {
-                    assert!(connection.waiting.is_empty(), "a connection failed: {error}");
+                    assert!(
+                        connection.waiting.is_empty(),
+                        "a connection failed: {error}"
+                    );
                     connection.closed = true;
                     break;
                 }
@@ -323,11 +344,21 @@ impl Hall {
         }
         connection.input.advance(4);
         let mut bytes = connection.input.split_to(length).freeze();
-        let asked = connection.waiting.pop_front().expect("an answer that nobody asked for");
+        let asked = connection
+            .waiting
+            .pop_front()
+            .expect("an answer that nobody asked for");
         let header = ResponseHeader::decode(&mut bytes, asked.header_version).expect("a header");
-        assert_eq!(header.correlation_id, asked.correlation_id, "answers come in order");
+        assert_eq!(
+            header.correlation_id, asked.correlation_id,
+            "answers come in order"
+        );
         let answer = (asked.read)(&mut bytes, asked.version);
-        assert!(!bytes.has_remaining(), "an answer has {} bytes too many", bytes.remaining());
+        assert!(
+            !bytes.has_remaining(),
+            "an answer has {} bytes too many",
+            bytes.remaining()
+        );
         Some((asked, answer))
     }
 
@@ -344,9 +375,15 @@ impl Hall {
                     assert!(generation > 0);
                     let leader = reply.leader.to_string();
                     if asked.group == 0 {
-                        let known = group.leaders.entry(generation).or_insert_with(|| leader.clone());
+                        let known = group
+                            .leaders
+                            .entry(generation)
+                            .or_insert_with(|| leader.clone());
                         assert_eq!(*known, leader, "generation {generation} has two leaders");
-                        assert!(reply.members.is_empty() || id == leader, "a follower is told the members");
+                        assert!(
+                            reply.members.is_empty() || id == leader,
+                            "a follower is told the members"
+                        );
                     }
                     group.generations.insert(id, generation);
                 }
@@ -355,7 +392,8 @@ impl Hall {
                 let key = (asked.offset as i32, asked.member);
                 let sent = group.sent.get(&key);
                 assert!(
-                    reply.assignment.is_empty() || sent.is_some_and(|sent| sent.contains(&reply.assignment)),
+                    reply.assignment.is_empty()
+                        || sent.is_some_and(|sent| sent.contains(&reply.assignment)),
                     "{key:?} gets bytes that no leader sent"
                 );
             }
@@ -377,10 +415,14 @@ impl Hall {
                 }
             }
             Answer::Commit(reply) => {
-                let partition = reply.topics.first().and_then(|topic| topic.partitions.first());
+                let partition = reply
+                    .topics
+                    .first()
+                    .and_then(|topic| topic.partitions.first());
                 if partition.is_some_and(|partition| partition.error_code == 0) {
                     let (topic, partition) = asked.place;
-                    self.committed.insert((asked.group, topic, partition), asked.offset);
+                    self.committed
+                        .insert((asked.group, topic, partition), asked.offset);
                 }
             }
             Answer::Offsets(reply) => self.compare_offsets(&asked, &reply),
@@ -390,9 +432,15 @@ impl Hall {
                     let mut stored = BytesMut::from(&asked.bytes[..]);
                     stored[..8].copy_from_slice(&partition.base_offset.to_be_bytes());
                     stored[12..16].copy_from_slice(&0i32.to_be_bytes());
-                    self.produced.entry(asked.place).or_default().push(stored.freeze());
+                    self.produced
+                        .entry(asked.place)
+                        .or_default()
+                        .push(stored.freeze());
                 } else {
-                    let exists = self.partitions.get(&asked.place.0).is_some_and(|n| asked.place.1 < *n);
+                    let exists = self
+                        .partitions
+                        .get(&asked.place.0)
+                        .is_some_and(|n| asked.place.1 < *n);
                     assert!(!exists, "a good batch was refused: {partition:?}");
                 }
             }
@@ -400,7 +448,14 @@ impl Hall {
                 let partition = &reply.responses[0].partitions[0];
                 if partition.error_code == 0 {
                     let got = partition.records.clone().unwrap_or_default();
-                    let all: Vec<u8> = self.produced.get(&asked.place).into_iter().flatten().flatten().copied().collect();
+                    let all: Vec<u8> = self
+                        .produced
+                        .get(&asked.place)
+                        .into_iter()
+                        .flatten()
+                        .flatten()
+                        .copied()
+                        .collect();
                     assert_eq!(got, all, "what comes back is not what was produced");
                 }
             }
@@ -427,7 +482,10 @@ impl Hall {
             }
             Answer::Metadata(reply) => {
                 for (topic, id) in &self.topic_ids {
-                    let listed = reply.topics.iter().find(|listed| listed.name == Some(topic_name(*topic)));
+                    let listed = reply
+                        .topics
+                        .iter()
+                        .find(|listed| listed.name == Some(topic_name(*topic)));
                     let Some(listed) = listed else { continue };
                     assert_eq!(listed.error_code, 0);
                     assert_eq!(listed.partitions.len() as i32, self.partitions[topic]);
@@ -440,18 +498,48 @@ impl Hall {
 
     fn compare_offsets(&self, asked: &Asked, reply: &OffsetFetchResponse) {
         let old = reply.topics.iter().flat_map(|topic| {
-            topic.partitions.iter().map(|p| (topic.name.clone(), p.partition_index, p.committed_offset, p.error_code))
+            topic.partitions.iter().map(|p| {
+                (
+                    topic.name.clone(),
+                    p.partition_index,
+                    p.committed_offset,
+                    p.error_code,
+                )
+            })
         });
-        let new = reply.groups.iter().flat_map(|group| &group.topics).flat_map(|topic| {
-            topic.partitions.iter().map(|p| (topic.name.clone(), p.partition_index, p.committed_offset, p.error_code))
-        });
+        let new = reply
+            .groups
+            .iter()
+            .flat_map(|group| &group.topics)
+            .flat_map(|topic| {
+                topic.partitions.iter().map(|p| {
+                    (
+                        topic.name.clone(),
+                        p.partition_index,
+                        p.committed_offset,
+                        p.error_code,
+                    )
+                })
+            });
         for (name, partition, offset, error) in old.chain(new) {
             if error != 0 {
                 continue;
             }
-            let topic = TOPICS.iter().position(|known| **known == **name).expect("it was asked for");
-            let known = self.committed.get(&(asked.group, topic, partition)).copied();
-            assert_eq!(offset, known.unwrap_or(-1), "{}: {}-{partition}", GROUPS[asked.group], &**name);
+            let topic = TOPICS
+                .iter()
+                .position(|known| **known == **name)
+                .expect("it was asked for");
+            let known = self
+                .committed
+                .get(&(asked.group, topic, partition))
+                .copied();
+            assert_eq!(
+                offset,
+                known.unwrap_or(-1),
+                "{}: {}-{partition}",
+                GROUPS[asked.group],
+                &**name
+            );
         }
     }
 
@@ -481,7 +569,11 @@ impl Hall {
 
     fn generation(&self, u: &mut Unstructured<'_>, group: usize, member: &str) -> Result<i32> {
         let n: u8 = u.arbitrary()?;
-        let own = self.groups[group].generations.get(member).copied().unwrap_or(-1);
+        let own = self.groups[group]
+            .generations
+            .get(member)
+            .copied()
+            .unwrap_or(-1);
         Ok(match n {
             0..0xd0 => own,
             0xd0..0xe0 => -1,
@@ -543,7 +635,10 @@ impl Hall {
                 user_data: Some(Bytes::from(id.clone())),
             };
             let bytes = assignment.to_bytes();
-            let sent = self.groups[group].sent.entry((generation, id.clone())).or_default();
+            let sent = self.groups[group]
+                .sent
+                .entry((generation, id.clone()))
+                .or_default();
             sent.insert(bytes.clone());
             assignments.push(
                 SyncGroupRequestAssignment::default()
@@ -580,7 +675,8 @@ impl Hall {
             .with_member_id(text(&member));
         let version = version_of::<HeartbeatRequest>(u, 0)?;
         // may stand in line behind what is parked
-        self.send(on, &request, version, |_| Answer::Other, Note::default()).await;
+        self.send(on, &request, version, |_| Answer::Other, Note::default())
+            .await;
         Ok(())
     }
 
@@ -592,11 +688,17 @@ impl Hall {
             0..3 => request.with_member_id(member),
             _ => request.with_members(vec![MemberIdentity::default().with_member_id(member)]),
         };
-        self.ask(&request, version, |_| Answer::Other, Note::default()).await;
+        self.ask(&request, version, |_| Answer::Other, Note::default())
+            .await;
         Ok(())
     }
 
-    async fn commit(&mut self, u: &mut Unstructured<'_>, group: usize, place: (usize, i32)) -> Result<()> {
+    async fn commit(
+        &mut self,
+        u: &mut Unstructured<'_>,
+        group: usize,
+        place: (usize, i32),
+    ) -> Result<()> {
         let member = self.member(u, group)?;
         let generation = self.generation(u, group, &member)?;
         let offset = i64::from(u.arbitrary::<u8>()?);
@@ -629,7 +731,12 @@ impl Hall {
         Ok(())
     }
 
-    async fn offsets(&mut self, u: &mut Unstructured<'_>, group: usize, place: (usize, i32)) -> Result<()> {
+    async fn offsets(
+        &mut self,
+        u: &mut Unstructured<'_>,
+        group: usize,
+        place: (usize, i32),
+    ) -> Result<()> {
         let version = version_of::<OffsetFetchRequest>(u, 1)?.min(9);
         let group_id = GroupId(text(GROUPS[group]));
         let topic = OffsetFetchRequestTopic::default()
@@ -689,7 +796,12 @@ impl Hall {
         Ok(())
     }
 
-    async fn look(&mut self, u: &mut Unstructured<'_>, group: usize, place: (usize, i32)) -> Result<()> {
+    async fn look(
+        &mut self,
+        u: &mut Unstructured<'_>,
+        group: usize,
+        place: (usize, i32),
+    ) -> Result<()> {
         let id = GroupId(text(GROUPS[group]));
         let note = Note {
             group,
@@ -705,12 +817,19 @@ impl Hall {
             }
             1 => {
                 let version = version_of::<ListGroupsRequest>(u, 0)?;
-                self.ask(&ListGroupsRequest::default(), version, |_| Answer::Other, other).await;
+                self.ask(
+                    &ListGroupsRequest::default(),
+                    version,
+                    |_| Answer::Other,
+                    other,
+                )
+                .await;
             }
             2 => {
                 let request = DeleteGroupsRequest::default().with_groups_names(vec![id]);
                 let version = version_of::<DeleteGroupsRequest>(u, 0)?;
-                self.ask(&request, version, Answer::GroupsDeleted, note).await;
+                self.ask(&request, version, Answer::GroupsDeleted, note)
+                    .await;
             }
             3 => {
                 let request = ConsumerGroupDescribeRequest::default().with_group_ids(vec![id]);
@@ -736,7 +855,8 @@ impl Hall {
                 let version = version_of::<FindCoordinatorRequest>(u, 0)?;
                 let request = match version {
                     0..4 => FindCoordinatorRequest::default().with_key(text(GROUPS[group])),
-                    _ => FindCoordinatorRequest::default().with_coordinator_keys(vec![text(GROUPS[group])]),
+                    _ => FindCoordinatorRequest::default()
+                        .with_coordinator_keys(vec![text(GROUPS[group])]),
                 };
                 self.ask(&request, version, |_| Answer::Other, other).await;
             }
@@ -754,7 +874,13 @@ impl Hall {
             }
             8 => {
                 let version = version_of::<DescribeClusterRequest>(u, 0)?;
-                self.ask(&DescribeClusterRequest::default(), version, |_| Answer::Other, other).await;
+                self.ask(
+                    &DescribeClusterRequest::default(),
+                    version,
+                    |_| Answer::Other,
+                    other,
+                )
+                .await;
             }
             _ => {
                 let version = version_of::<InitProducerIdRequest>(u, 0)?;
@@ -836,7 +962,8 @@ impl Hall {
                     .with_count(count + 1)
                     .with_assignments(None);
                 let request = CreatePartitionsRequest::default().with_topics(vec![grown]);
-                self.ask(&request, 3, |_| Answer::Other, Note::default()).await;
+                self.ask(&request, 3, |_| Answer::Other, Note::default())
+                    .await;
                 self.partitions.insert(topic, count + 1);
             }
             _ => {}
@@ -852,7 +979,11 @@ impl Hall {
         let api = &APIS[usize::from(row) % APIS.len()];
         // what is legal may change the world behind the model's back
         const LOOKS: [i16; 14] = [1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 60, 75];
-        let key = if LOOKS.contains(&api.key) { api.key } else { 18 };
+        let key = if LOOKS.contains(&api.key) {
+            api.key
+        } else {
+            18
+        };
         let api = by_key(key).expect("it is served");
         let mut frame = BytesMut::new();
         frame.put_i32(0);
@@ -903,7 +1034,8 @@ impl Hall {
             13 => self.fetch(u, place).await,
             14 => self.change_topics(u, place.0).await,
             15 => {
-                self.pass([10, 1_000, 5_000, 25_000][usize::from(where_to & 3)]).await;
+                self.pass([10, 1_000, 5_000, 25_000][usize::from(where_to & 3)])
+                    .await;
                 Ok(())
             }
             16 => {
@@ -929,7 +1061,8 @@ impl Hall {
             let Some(first) = connection.waiting.front() else {
                 continue;
             };
-            let later = |(group, id): &(usize, i32)| *group == first.group && *id > first.correlation_id;
+            let later =
+                |(group, id): &(usize, i32)| *group == first.group && *id > first.correlation_id;
             assert!(
                 first.parkable && self.parked.iter().any(later),
                 "request {} of {:?} is never answered",

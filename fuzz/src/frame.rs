@@ -110,7 +110,8 @@ impl World {
         match call {
             Call::ApiVersions(hello) => {
                 let answer = hello.answer("fuzz", 1);
-                wire::encode(&header, &Reply::ApiVersions(answer)).expect("an answer can be written");
+                wire::encode(&header, &Reply::ApiVersions(answer))
+                    .expect("an answer can be written");
             }
             Call::Group(request) => self.ask(&header, request),
             Call::OffsetFetch(groups) => {
@@ -143,13 +144,17 @@ impl World {
             Request::Sync(r) => self.named(&mut r.member_id),
             Request::Heartbeat(r) => self.named(&mut r.member_id),
             Request::OffsetCommit(r) => self.named(&mut r.member_id),
-            Request::Leave(r) => r.members.iter_mut().for_each(|m| self.named(&mut m.member_id)),
+            Request::Leave(r) => r
+                .members
+                .iter_mut()
+                .for_each(|m| self.named(&mut m.member_id)),
             _ => {}
         }
         self.count += 1;
         self.asked.insert(self.count, header.clone());
         let mut actions = Actions::default();
-        self.live.handle(self.now, RequestId(self.count), request, &mut actions);
+        self.live
+            .handle(self.now, RequestId(self.count), request, &mut actions);
         self.settle(actions);
     }
 
@@ -176,7 +181,10 @@ impl World {
             self.asked.remove(&id.0);
         }
         for answer in actions.replies {
-            let header = self.asked.remove(&answer.id.0).expect("one answer for each request");
+            let header = self
+                .asked
+                .remove(&answer.id.0)
+                .expect("one answer for each request");
             self.answered(&header, answer.reply);
         }
     }
@@ -201,7 +209,8 @@ impl World {
             },
             other => Reply::Group(other),
         };
-        wire::encode(header, &reply).expect("an answer can be written in the version that was asked");
+        wire::encode(header, &reply)
+            .expect("an answer can be written in the version that was asked");
     }
 }
 
@@ -222,10 +231,16 @@ pub fn run(data: &[u8]) {
         });
         rest = next;
     }
-    assert!(world.live.same_facts(&world.replayed), "live and replayed facts differ");
+    assert!(
+        world.live.same_facts(&world.replayed),
+        "live and replayed facts differ"
+    );
     let mut snapshot = coordinator();
     for record in world.live.snapshot() {
         snapshot.apply(&record);
     }
-    assert!(world.live.same_facts(&snapshot), "a snapshot leaves something out");
+    assert!(
+        world.live.same_facts(&snapshot),
+        "a snapshot leaves something out"
+    );
 }

@@ -135,14 +135,20 @@ impl Driver {
         let bits: u8 = u.arbitrary()?;
         let of = |(n, name): (usize, &&str)| {
             let partitions = (0..3).filter(|p| bits >> ((n * 3 + p) % 8) & 1 == 1);
-            (TopicName::from(*name), partitions.map(|p| p as i32).collect())
+            (
+                TopicName::from(*name),
+                partitions.map(|p| p as i32).collect(),
+            )
         };
         Ok(TOPICS[..2].iter().enumerate().map(of).collect())
     }
 
     fn topics(u: &mut Unstructured<'_>) -> Result<Vec<TopicName>> {
         let bits: u8 = u.arbitrary()?;
-        let wanted = TOPICS.iter().enumerate().filter(|(n, _)| bits >> n & 1 == 1);
+        let wanted = TOPICS
+            .iter()
+            .enumerate()
+            .filter(|(n, _)| bits >> n & 1 == 1);
         let mut names: Vec<_> = wanted.map(|(_, name)| TopicName::from(*name)).collect();
         if bits & 0x30 == 0x30 {
             names.push("absent".into());
@@ -165,7 +171,11 @@ impl Driver {
             version: i16::from(kind % 5),
             topics: Self::topics(u)?,
             user_data: (kind & 0x40 != 0).then(|| Bytes::from_static(b"x")),
-            owned: if kind & 0x20 != 0 { self.names(u)? } else { Vec::new() },
+            owned: if kind & 0x20 != 0 {
+                self.names(u)?
+            } else {
+                Vec::new()
+            },
             generation: if kind & 0x10 != 0 { 1 } else { -1 },
             rack_id: (kind & 8 != 0).then(|| "r".into()),
         };
@@ -194,7 +204,8 @@ impl Driver {
         Ok(Request::Join(Join {
             group_id: GROUPS[group].into(),
             client: client(),
-            session_timeout_ms: [10_000, 10, 60_000, 9, -1, 30_000, 6_000, 10_000][usize::from(times & 7)],
+            session_timeout_ms: [10_000, 10, 60_000, 9, -1, 30_000, 6_000, 10_000]
+                [usize::from(times & 7)],
             rebalance_timeout_ms: [20_000, 0, 60_000, -1, i32::MAX, 5_000, 1, 300_000]
                 [usize::from(times >> 3 & 7)],
             member_id,
@@ -295,7 +306,9 @@ impl Driver {
             };
             topics.push(CommitTopic {
                 topic,
-                partitions: (0..n >> 2 & 3).map(|more| partition(n.wrapping_add(more))).collect(),
+                partitions: (0..n >> 2 & 3)
+                    .map(|more| partition(n.wrapping_add(more)))
+                    .collect(),
             });
         }
         Ok(Request::OffsetCommit(OffsetCommit {
@@ -363,7 +376,16 @@ impl Driver {
             0xe0.. => Some(vec![(topic_id(owned & 3), vec![0, i32::from(owned & 7)])]),
         };
         let subscribes = joins || flags & 1 != 0;
-        let regexes = ["t.*", "u|v", "", "(", "t[01]", "^$", "a{1000}{1000}", "(?i)T"];
+        let regexes = [
+            "t.*",
+            "u|v",
+            "",
+            "(",
+            "t[01]",
+            "^$",
+            "a{1000}{1000}",
+            "(?i)T",
+        ];
         Ok(Request::ConsumerHeartbeat(ConsumerHeartbeat {
             group_id: GROUPS[group].into(),
             client: client(),
@@ -377,7 +399,11 @@ impl Driver {
                 2 => 20_000,
                 _ => 0,
             },
-            subscribed_topic_names: if subscribes { Some(Self::topics(u)?) } else { None },
+            subscribed_topic_names: if subscribes {
+                Some(Self::topics(u)?)
+            } else {
+                None
+            },
             subscribed_topic_regex: (flags & 16 != 0)
                 .then(|| regexes[usize::from(owned) % regexes.len()].into()),
             server_assignor: match flags >> 5 {
@@ -393,7 +419,9 @@ impl Driver {
 
     fn delete_offsets(&self, u: &mut Unstructured<'_>, group: usize) -> Result<Request> {
         let partitions = vec![0, i32::from(u.arbitrary::<u8>()? % 4)];
-        let topics = Self::topics(u)?.into_iter().map(|topic| (topic, partitions.clone()));
+        let topics = Self::topics(u)?
+            .into_iter()
+            .map(|topic| (topic, partitions.clone()));
         Ok(Request::OffsetDelete(OffsetDelete {
             group_id: GROUPS[group].into(),
             topics: topics.collect(),
@@ -461,7 +489,9 @@ impl Driver {
                     }
                     if reply.generation >= 0 {
                         callers.newest = callers.newest.max(reply.generation);
-                        callers.generations.insert(reply.member_id, reply.generation);
+                        callers
+                            .generations
+                            .insert(reply.member_id, reply.generation);
                     }
                 }
                 Reply::ConsumerHeartbeat(reply) => {
@@ -505,7 +535,9 @@ impl Driver {
             },
             10 | 11 => {
                 let how: u8 = u.arbitrary()?;
-                let ms = [1, 50, 1_000, 3_000, 5_000, 10_000, 45_000, 600_000, 3_600_000];
+                let ms = [
+                    1, 50, 1_000, 3_000, 5_000, 10_000, 45_000, 600_000, 3_600_000,
+                ];
                 let ms = ms[usize::from(how & 0x7f) % ms.len()];
                 let replies = held(self.bench.pass(ms, how & 0x80 != 0));
                 self.hear(replies);

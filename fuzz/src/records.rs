@@ -64,7 +64,9 @@ pub fn run(data: &[u8]) {
     let mut actions = Actions::default();
     live.loaded(now, &mut actions);
     for _ in 0..8 {
-        let Some(next) = live.poll_timeout() else { break };
+        let Some(next) = live.poll_timeout() else {
+            break;
+        };
         live.handle_timeout(next, &mut actions);
     }
     live.close(&mut actions);
@@ -76,5 +78,8 @@ pub fn run(data: &[u8]) {
     for record in live.snapshot() {
         snapshot.apply(&record);
     }
-    assert!(live.same_facts(&snapshot), "a snapshot leaves something out");
+    assert!(
+        live.same_facts(&snapshot),
+        "a snapshot leaves something out"
+    );
 }

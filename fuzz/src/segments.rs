@@ -86,7 +86,10 @@ fn odd_name(number: u8) -> &'static str {
 
 /// Makes the checksums of a file right, as far as its name says where they are.
 fn mend(path: &Path, bytes: &mut Vec<u8>) {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
     match name.rsplit('.').next().unwrap_or_default() {
         "seg" | "snap" => mend_frames(path, name, bytes),
         "meta" => {
@@ -106,7 +109,8 @@ fn mend(path: &Path, bytes: &mut Vec<u8>) {
             let mut at = 0;
             while let Some(head) = bytes.get(at..at + batches::HEADER_BYTES) {
                 let length = usize::try_from(batches::i32_at(head, 8)).unwrap_or(usize::MAX);
-                let Some(batch) = bytes.get_mut(at..at.saturating_add(length).saturating_add(12)) else {
+                let Some(batch) = bytes.get_mut(at..at.saturating_add(length).saturating_add(12))
+                else {
                     break;
                 };
                 if batch.len() < batches::HEADER_BYTES {
@@ -128,14 +132,19 @@ fn mend(path: &Path, bytes: &mut Vec<u8>) {
 }
 
 fn mend_frames(path: &Path, name: &str, bytes: &mut [u8]) {
-    let snapshot = path.extension().is_some_and(|extension| extension == "snap");
+    let snapshot = path
+        .extension()
+        .is_some_and(|extension| extension == "snap");
     let Some((head, mut rest)) = bytes.split_at_mut_checked(64) else {
         return;
     };
     head[..8].copy_from_slice(if snapshot { b"CVKSNAPS" } else { b"CVKSEGMT" });
     head[8..12].copy_from_slice(&1u32.to_le_bytes());
     let stem = name.split('.').next().unwrap_or_default();
-    let base = stem.rsplit('-').next().and_then(|base| base.parse::<u64>().ok());
+    let base = stem
+        .rsplit('-')
+        .next()
+        .and_then(|base| base.parse::<u64>().ok());
     head[16..24].copy_from_slice(&base.unwrap_or(1).to_le_bytes());
     let crc = crc32c::crc32c_append(crc32c::crc32c(&head[8..12]), &head[16..]);
     head[12..16].copy_from_slice(&crc.to_le_bytes());
@@ -157,8 +166,10 @@ fn folder(data: &[u8]) -> (FaultFs, usize) {
     let disk = FaultFs::new();
     let fs = disk.shared();
     for dir in ["/data/group", TOPIC] {
-        fs.create_dirs(&Path::new(dir).join("0")).expect("there is room");
-        fs.create_dirs(&Path::new(dir).join("1")).expect("there is room");
+        fs.create_dirs(&Path::new(dir).join("0"))
+            .expect("there is room");
+        fs.create_dirs(&Path::new(dir).join("1"))
+            .expect("there is room");
     }
     let mut rest = data;
     let mut taken = 0;
@@ -205,7 +216,10 @@ fn open_group(fs: &Arc<dyn Fs>, add: Option<&Bytes>) -> Result<Payloads, Error> 
     let mut found = Payloads::new();
     let log = recovery.run(
         &mut |recovered| {
-            found.entry(recovered.partition).or_default().push(recovered.payload);
+            found
+                .entry(recovered.partition)
+                .or_default()
+                .push(recovered.payload);
             ControlFlow::Continue(())
         },
         &mut |_| (),
@@ -214,7 +228,9 @@ fn open_group(fs: &Arc<dyn Fs>, add: Option<&Bytes>) -> Result<Payloads, Error> 
         let mut shard = log.shard(0..PARTITIONS);
         for partition in 0..PARTITIONS {
             shard.reserve(payload.len() as u64).expect("there is room");
-            shard.append(partition, payload.clone()).expect("the log takes a frame");
+            shard
+                .append(partition, payload.clone())
+                .expect("the log takes a frame");
         }
     }
     log.close()?;
@@ -224,7 +240,10 @@ fn open_group(fs: &Arc<dyn Fs>, add: Option<&Bytes>) -> Result<Payloads, Error> 
 fn group_log(fs: &Arc<dyn Fs>, taken: usize) {
     let watch = memory::watch();
     let first = open_group(fs, None);
-    watch.check("opening the group log", WINDOWS_BYTES + taken * BYTES_PER_BYTE);
+    watch.check(
+        "opening the group log",
+        WINDOWS_BYTES + taken * BYTES_PER_BYTE,
+    );
     let mut found = match first {
         Ok(found) => found,
         Err(error) => {
@@ -239,7 +258,10 @@ fn group_log(fs: &Arc<dyn Fs>, taken: usize) {
     let payload = Bytes::from_static(b"one more frame");
     for _ in 0..2 {
         let again = open_group(fs, Some(&payload)).expect("what was opened can be opened again");
-        assert_eq!(again, found, "a log that was opened again tells something else");
+        assert_eq!(
+            again, found,
+            "a log that was opened again tells something else"
+        );
         for partition in 0..PARTITIONS {
             found.entry(partition).or_default().push(payload.clone());
         }
@@ -310,7 +332,9 @@ impl Place {
         let data = TopicProduceData::default()
             .with_name(self.topic.clone())
             .with_partition_data(vec![partition]);
-        let request = ProduceRequest::default().with_acks(-1).with_topic_data(vec![data]);
+        let request = ProduceRequest::default()
+            .with_acks(-1)
+            .with_topic_data(vec![data]);
         let Produced::Reply(reply) = broker.produce(request, 9).await else {
             panic!("nobody asked for silence");
         };
@@ -357,10 +381,16 @@ impl Place {
         broker.list_offsets(request, 10).await;
     }
 
-    /// Reads everything, as a consumer does.
-    async fn read(&self, broker: &Broker) {
-        let bounds = broker.bounds(&self.topic, self.partition).expect("it was listed");
-        assert!(0 <= bounds.log_start && bounds.log_start <= bounds.end, "{bounds:?}");
+    /// Reads everything, as a consumer does. An index with a right checksum is believed, so with a forged one offsets may
+    /// go anywhere.
+    async fn read(&self, broker: &Broker, forged: bool) {
+        let bounds = broker
+            .bounds(&self.topic, self.partition)
+            .expect("it was listed");
+        assert!(
+            0 <= bounds.log_start && bounds.log_start <= bounds.end,
+            "{bounds:?}"
+        );
         let mut offset = bounds.log_start;
         for _ in 0..64 {
             let Ok(records) = self.fetch(broker, offset).await else {
@@ -373,8 +403,15 @@ impl Place {
             let mut left = &records[..];
             while left.len() >= batches::HEADER_BYTES {
                 let bytes = batches::i32_at(left, 8) as usize + 12;
-                let next = batches::i64_at(left, 0).saturating_add(i64::from(batches::i32_at(left, 23)) + 1);
-                assert!(next > offset, "a consumer at {offset} is sent back to {next}");
+                let next = batches::i64_at(left, 0)
+                    .saturating_add(i64::from(batches::i32_at(left, 23)) + 1);
+                if next <= offset && forged {
+                    return;
+                }
+                assert!(
+                    next > offset,
+                    "a consumer at {offset} is sent back to {next}"
+                );
                 offset = next;
                 left = &left[bytes..];
             }
@@ -382,41 +419,52 @@ impl Place {
     }
 }
 
-async fn topics(fs: &Arc<dyn Fs>, taken: usize) {
+async fn topics(fs: &Arc<dyn Fs>, taken: usize, forged: bool) {
     let watch = memory::watch();
     let first = open_topics(fs);
     watch.check("opening the topics", WINDOWS_BYTES + taken * BYTES_PER_BYTE);
     let broker = match first {
         Ok(broker) => broker,
         Err(error) => {
-            let again = open_topics(fs).err().expect("what was refused is refused again");
+            let again = open_topics(fs)
+                .err()
+                .expect("what was refused is refused again");
             assert_eq!(error.to_string(), again.to_string());
             return;
         }
     };
     let mut appended = Vec::new();
     for place in Place::all(&broker) {
-        place.read(&broker).await;
+        place.read(&broker, forged).await;
         place.list(&broker, START_MS).await;
         place.list(&broker, -3).await;
         let offset = place.produce(&broker).await;
         if let Some(offset) = offset {
-            let bytes = place.fetch(&broker, offset).await.expect("what was appended can be read");
+            let bytes = place
+                .fetch(&broker, offset)
+                .await
+                .expect("what was appended can be read");
             appended.push((place, offset, bytes));
         }
     }
     let bounds = |broker: &Broker| -> Vec<_> {
         let all = Place::all(broker).into_iter();
-        all.map(|place| broker.bounds(&place.topic, place.partition)).collect()
+        all.map(|place| broker.bounds(&place.topic, place.partition))
+            .collect()
     };
     let before = bounds(&broker);
     broker.close().await.expect("a good disk takes everything");
     drop(broker);
-    let broker = open_topics(fs).unwrap_or_else(|error| panic!("what was opened can be opened again: {error}"));
+    let broker = open_topics(fs)
+        .unwrap_or_else(|error| panic!("what was opened can be opened again: {error}"));
     assert_eq!(bounds(&broker), before, "a restart moved the ends");
     for (place, offset, bytes) in appended {
-        assert_eq!(place.fetch(&broker, offset).await, Ok(bytes), "what was appended is kept");
-        place.read(&broker).await;
+        assert_eq!(
+            place.fetch(&broker, offset).await,
+            Ok(bytes),
+            "what was appended is kept"
+        );
+        place.read(&broker, forged).await;
     }
     broker.retain().await;
 }
@@ -429,5 +477,8 @@ pub fn run(data: &[u8]) {
     let (disk, taken) = folder(data);
     let fs = disk.shared();
     group_log(&fs, taken);
-    clockwork::run(topics(&fs, taken));
+    let partitions = [0, 1].map(|n| fs.list(&Path::new(TOPIC).join(n.to_string())));
+    let mut names = partitions.into_iter().flatten().flatten();
+    let forged = names.any(|name| name.ends_with(".idx"));
+    clockwork::run(topics(&fs, taken, forged));
 }
