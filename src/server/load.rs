@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::House;
 use super::ledger::{self, Ledger, apply_batch};
@@ -30,7 +31,8 @@ pub(crate) struct Waiting {
     pub(crate) sender: oneshot::Sender<Loaded>,
 }
 
-/// Begins to read; the shards get their coordinators when all is read.
+/// Begins to read; the shards get their coordinators when all is read. Gives the task that then waits for the log to fail,
+/// which in most cases it never does: the server ends it.
 pub(crate) fn begin(
     opening: Opening,
     waiting: Vec<Waiting>,
@@ -38,8 +40,16 @@ pub(crate) fn begin(
     topics: Arc<Topics>,
     house: &Arc<House>,
     store: &Store,
-) {
+) -> JoinHandle<()> {
     let (house, store) = (house.clone(), store.clone());
+    let readiness = house.readiness.clone();
+    let (opened, log) = oneshot::channel();
+    let watch = tokio::spawn(async move {
+        if let Ok(failed) = log.await {
+            let error: crate::log::Error = failed.await;
+            readiness.fail(&error);
+        }
+    });
     let fresh = move || Coordinator::new(config.clone(), topics.clone(), seed());
     tokio::task::spawn_blocking(move || {
         let coordinators = waiting.iter().map(|_| Some(fresh())).collect();
@@ -50,11 +60,8 @@ pub(crate) fn begin(
         match read {
             Ok((log, coordinators)) => {
                 let log = store.put(log);
-                let (failed, readiness) = (log.failed(), house.readiness.clone());
-                tokio::spawn(async move {
-                    let error = failed.await;
-                    readiness.fail(&error);
-                });
+                // The server may be gone already.
+                let _ = opened.send(log.failed());
                 hand_out(log, waiting, coordinators);
             }
             // Somebody stopped the server before it was ready.
@@ -63,6 +70,7 @@ pub(crate) fn begin(
             Err(error) => house.readiness.fail(&error),
         }
     });
+    watch
 }
 
 type Coordinators = Vec<Option<Coordinator>>;

@@ -90,7 +90,7 @@ pub(crate) async fn start(config: Config, fs: Arc<dyn Fs>) -> Result<Server, Err
         &readiness,
         group_config.memory.clone(),
     );
-    load::begin(
+    let log_watch = load::begin(
         opening,
         waiting,
         group_config,
@@ -102,6 +102,7 @@ pub(crate) async fn start(config: Config, fs: Arc<dyn Fs>) -> Result<Server, Err
     let housekeeper = Housekeeper::new(house.clone(), store.clone());
     let stop_accepting = watch::Sender::new(false);
     let mut tasks = vec![
+        log_watch,
         tokio::spawn(house.gate.clone().watch()),
         tokio::spawn(housekeeper.clone().run()),
     ];
