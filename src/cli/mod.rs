@@ -1,6 +1,7 @@
 //! The command line: arguments to actions, errors to exit codes. What an action does is done in the
 //! rooms below; running a server from start to signal stands in `serve.rs`.
 
+mod bench;
 mod logging;
 mod serve;
 mod simulate;
@@ -40,6 +41,12 @@ enum Command {
     /// A world has its own clock, network, disk and clients, and everything that can go wrong does. A seed that
     /// fails prints the command that repeats it.
     Simulate(simulate::Simulate),
+    /// Measure heartbeats, commits and rebalances of any server that speaks the Kafka protocol.
+    ///
+    /// Makes a topic and groups of its own and removes them again. What it measures it checks: the last acknowledged
+    /// commits are read back, assignments are disjoint. A check that fails is exit code 1.
+    #[command(args_override_self = true)]
+    Bench(bench::Bench),
 }
 
 /// Where values come from. A flag of its own overrides --set, and --set overrides the file.
@@ -100,6 +107,8 @@ enum Error {
     Failed { reason: String },
     #[error("stopped at once by a second signal")]
     SecondSignal,
+    #[error(transparent)]
+    Bench(#[from] bench::Error),
     #[error("{failed} of {seeds} worlds fail")]
     Simulated { failed: u64, seeds: u64 },
     #[error("cannot run: {0}")]
@@ -126,6 +135,7 @@ pub fn run() -> ExitCode {
         Command::Serve(args) => serve_command(&args),
         Command::Config(sources) => config_command(&sources),
         Command::Simulate(args) => args.run(),
+        Command::Bench(args) => args.run().map_err(Error::from),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -236,7 +246,9 @@ mod tests {
                 .load()
                 .map(|(config, _)| config)
                 .map_err(|e| e.to_string()),
-            Command::Config(_) | Command::Simulate(_) => Err("another command".to_owned()),
+            Command::Config(_) | Command::Simulate(_) | Command::Bench(_) => {
+                Err("another command".to_owned())
+            }
         }
     }
 

@@ -240,7 +240,7 @@ fn warn_if_open(config: &Config) {
 /// Each connection and each file of topic data is an open file. Shells give 1,024 and let a process
 /// ask for more, which a JVM does without a word.
 #[cfg(unix)]
-fn raise_open_files() {
+pub(super) fn raise_open_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
 
     let mut limit = getrlimit(Resource::Nofile);
@@ -257,7 +257,7 @@ fn raise_open_files() {
 }
 
 #[cfg(not(unix))]
-fn raise_open_files() {}
+pub(super) fn raise_open_files() {}
 
 /// SIGTERM and Ctrl-C.
 struct Signals {

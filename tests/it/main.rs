@@ -5,6 +5,7 @@
     reason = "a test that meets the unexpected stops there"
 )]
 
+mod bench;
 mod broker;
 mod cases;
 mod cli;
