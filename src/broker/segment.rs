@@ -92,6 +92,15 @@ impl Segment {
         self.end = header.last_offset().saturating_add(1);
     }
 
+    /// Whether marks rise, and lie within. Others were never written, whatever their checksum says.
+    fn may_have(&self, marks: &[Mark]) -> bool {
+        let rise = |pair: &[Mark]| pair[0].offset < pair[1].offset && pair[0].at < pair[1].at;
+        let within = |mark: &Mark| {
+            self.base <= mark.offset && mark.offset < self.end && mark.at < self.bytes
+        };
+        marks.windows(2).all(rise) && marks.iter().all(within)
+    }
+
     /// A place at or before the batch with `offset`, if the marks are in memory.
     pub(super) fn place_of(&self, offset: i64) -> Option<u64> {
         let marks = self.marks.as_ref()?;
@@ -161,13 +170,15 @@ impl Walk {
 
     /// The next batch, if a whole one is there; the walk then stands behind it.
     pub(super) fn next(&mut self) -> io::Result<Option<Header>> {
-        if self.end - self.at < HEADER_BYTES as u64 || !self.hold(HEADER_BYTES)? {
+        // A mark of an index may lie behind the end.
+        let left = self.end.saturating_sub(self.at);
+        if left < HEADER_BYTES as u64 || !self.hold(HEADER_BYTES)? {
             return Ok(None);
         }
         let Ok(header) = Header::read(self.held(HEADER_BYTES)) else {
             return Ok(None);
         };
-        if header.bytes as u64 > self.end - self.at {
+        if header.bytes as u64 > left {
             return Ok(None);
         }
         if self.check
@@ -294,6 +305,9 @@ pub(super) fn read_index(
     let Some((mut segment, marks, producers)) = read(&mut words) else {
         return Ok(None);
     };
+    if segment.end < base {
+        return Ok(None);
+    }
     if !whole {
         return Ok(Some(Index {
             segment,
@@ -308,7 +322,7 @@ pub(super) fn read_index(
         return Ok(None);
     }
     let mut words = Words(&rest);
-    let Some(marks) = words.marks(marks) else {
+    let Some(marks) = words.marks(marks).filter(|marks| segment.may_have(marks)) else {
         return Ok(None);
     };
     let Some(producers) = words.producers(producers) else {
@@ -398,5 +412,52 @@ impl Words<'_> {
             );
         }
         Some(producers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::MemoryFs;
+    use super::*;
+
+    #[test]
+    fn an_index_whose_marks_lead_astray_is_not_used() {
+        let mark = |offset, at| Mark {
+            offset,
+            at,
+            max_before: -1,
+        };
+        for (marks, used) in [
+            (vec![mark(5, 0), mark(7, 80)], true),
+            (vec![mark(5, 80), mark(7, 80)], false),
+            (vec![mark(7, 0), mark(6, 80)], false),
+            (vec![mark(4, 0)], false),
+            (vec![mark(9, 0)], false),
+            (vec![mark(5, 200)], false),
+        ] {
+            let fs = MemoryFs::default();
+            fs.create_dirs(Path::new("/t")).unwrap();
+            let segment = Segment {
+                end: 9,
+                bytes: 200,
+                marks: Some(marks),
+                ..Segment::new(5)
+            };
+            write_index(&fs, Path::new("/t"), &segment, &Producers::default()).unwrap();
+            let index = read_index(&fs, Path::new("/t"), 5, true).unwrap();
+            assert_eq!(index.is_some(), used, "{segment:?}");
+        }
+    }
+
+    #[test]
+    fn a_walk_from_behind_the_end_finds_nothing() {
+        let fs = MemoryFs::default();
+        fs.create_dirs(Path::new("/t")).unwrap();
+        let file = fs.open(Path::new("/t/0.log"), Open::Create).unwrap();
+        file.write_at(&[&[0; 200]], 0).unwrap();
+        for check in [false, true] {
+            let mut walk = Walk::new(file.clone(), 300, 200, check);
+            assert!(walk.next().unwrap().is_none());
+        }
     }
 }
