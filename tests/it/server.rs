@@ -565,3 +565,33 @@ fn a_data_folder_serves_one_server_at_a_time() {
     drop(server);
     drop(on_disk(folder.path()).start_blocking().unwrap());
 }
+
+#[test]
+fn a_server_that_is_stopped_or_dropped_leaves_no_task_behind() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        for stop in [true, false] {
+            let server = Server::builder().memory().start().await.unwrap();
+            server.ready().await;
+            if stop {
+                server.stop().await.unwrap();
+            } else {
+                drop(server);
+            }
+            // The upkeep of the data plane notices at its next round.
+            let gone = async {
+                while tokio::runtime::Handle::current()
+                    .metrics()
+                    .num_alive_tasks()
+                    > 0
+                {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, gone).await.expect("all end");
+        }
+    });
+}
