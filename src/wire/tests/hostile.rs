@@ -203,3 +203,32 @@ fn random_bytes_are_survived() {
         }
     });
 }
+
+#[test]
+fn a_refusal_says_what_is_wrong_and_where() {
+    let told = [
+        (
+            Flaw::CutShort { needed: 8, left: 3 },
+            "a field of 8 bytes with 3 left",
+        ),
+        (
+            Flaw::Count { count: 9, left: 4 },
+            "an array of 9 elements with 4 bytes left",
+        ),
+        (Flaw::Null, "null where a value is required"),
+        (
+            Flaw::StringTooLong { bytes: 40_000 },
+            "a string of 40000 bytes (at most 32767)",
+        ),
+        (Flaw::TooManyElements { limit: 7 }, "more than 7 elements"),
+        (Flaw::Varint, "a varint longer than five bytes"),
+        (
+            Flaw::Tag { tag: 3 },
+            "tagged field 3, which this version does not have",
+        ),
+    ];
+    for (why, text) in told {
+        let refusal = Refusal { at: 5, why };
+        assert_eq!(refusal.to_string(), format!("{text} at byte 5 of the body"));
+    }
+}
