@@ -340,10 +340,6 @@ impl Fs for FaultFs {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut disk = self.lock();
         disk.note(Op::Rename(from.to_owned(), to.to_owned()));
-        if disk.dirs.contains(from) {
-            rename_dir(&mut disk, from, to);
-            return Ok(());
-        }
         let file = disk.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
         if let Some(gone) = disk.names.insert(to.to_owned(), file) {
             disk.forget_if_gone(gone);
@@ -388,19 +384,6 @@ impl Fs for FaultFs {
             })
         }))
     }
-}
-
-fn rename_dir(disk: &mut Disk, from: &Path, to: &Path) {
-    let moved = |path: &Path| {
-        path.strip_prefix(from)
-            .map_or_else(|_| path.to_owned(), |rest| to.join(rest))
-    };
-    disk.dirs = disk.dirs.iter().map(|path| moved(path)).collect();
-    disk.names = disk
-        .names
-        .iter()
-        .map(|(path, file)| (moved(path), *file))
-        .collect();
 }
 
 struct FaultLock {
@@ -622,17 +605,6 @@ fn name(names: &mut BTreeMap<PathBuf, u64>, dirs: &mut BTreeSet<PathBuf>, op: Op
         Op::RemoveDirAll(dir) => {
             dirs.retain(|path| !path.starts_with(&dir));
             names.retain(|path, _| !path.starts_with(&dir));
-        }
-        Op::Rename(from, to) if dirs.contains(&from) => {
-            let moved = |path: &Path| {
-                path.strip_prefix(&from)
-                    .map_or_else(|_| path.to_owned(), |rest| to.join(rest))
-            };
-            *names = names
-                .iter()
-                .map(|(path, file)| (moved(path), *file))
-                .collect();
-            *dirs = dirs.iter().map(|path| moved(path)).collect();
         }
         Op::Rename(from, to) => {
             if let Some(file) = names.remove(&from) {

@@ -62,7 +62,7 @@ pub trait Fs: Send + Sync + fmt::Debug + 'static {
     /// # Errors
     /// `NotFound`, or whatever the system says.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
-    /// Renames a file or folder, replacing a file in the way. Durable after [`Fs::sync_dir`] of the folder.
+    /// Renames a file, replacing one in the way. Durable after [`Fs::sync_dir`] of the folder.
     ///
     /// # Errors
     /// Whatever the system says.
