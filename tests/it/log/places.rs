@@ -1,15 +1,16 @@
 //! The data folder: who may open it, and the real disk.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use convoke::log::fault_fs::FaultFs;
 use convoke::log::fs::{Fs, FsFile, Open, RealFs};
-use convoke::log::{Error, Folder, FolderOptions};
+use convoke::log::{Error, Folder, FolderOptions, LogOptions, Recovery};
 
 use super::{
-    DIR, PARTITIONS, State, folder, folder_of, open_in, payload, place, runtime, small,
-    state_after, wait_for,
+    DIR, PARTITIONS, State, folder, folder_of, open_in, open_with, payload, place, run, runtime,
+    small, state_after, wait_for,
 };
 
 const OPTIONS: FolderOptions = FolderOptions {
@@ -234,4 +235,30 @@ fn a_number_in_a_name_that_no_log_reaches_is_none_of_ours() {
     fs.open(&segment, Open::Create).unwrap();
     let error = open_in(fs.shared(), Path::new(DIR), small()).unwrap_err();
     assert!(matches!(error, Error::Damaged { .. }), "{error}");
+}
+
+/// A meta file that says too few partitions hides nothing: what lies beside it is damage, not left out.
+#[test]
+fn files_of_partitions_that_the_folder_does_not_have_are_damage() {
+    let whole_log = LogOptions::default();
+    for (options, appends, told) in [
+        (whole_log, 40, "frames of partition"),
+        (small(), 120, "a snapshot of a partition"),
+    ] {
+        let fs = FaultFs::new();
+        let (log, mut state) = open_with(&fs, options.clone()).unwrap();
+        run(&fs, &log, &mut state, 1..=appends);
+        log.close().unwrap();
+        rewrite_meta(&fs, |text| text.replace("partitions=3", "partitions=1"));
+        let fewer = FolderOptions {
+            partition_count: 1,
+            ..OPTIONS
+        };
+        let folder = Folder::open(fs.shared(), Path::new(DIR), fewer).unwrap();
+        let opened = Recovery::open(Arc::new(folder), options)
+            .and_then(|recovery| recovery.run(&mut |_| ControlFlow::Continue(()), &mut |_| ()));
+        let error = opened.map(|_| ()).unwrap_err();
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+        assert!(error.to_string().contains(told), "{error}");
+    }
 }
