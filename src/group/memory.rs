@@ -94,16 +94,22 @@ pub(super) fn member(client: &Client, instance_id: Option<&InstanceId>) -> usize
 
 /// What a member of a consumer group weighs with all that it told of itself.
 pub(super) fn told(member_id: &str, value: &ConsumerMemberValue) -> usize {
-    let names = value.subscribed_topic_names.iter();
-    let pattern = value.subscribed_topic_regex.as_deref();
     MEMBER
         + member_id.len()
-        + names.map(|name| NAME + name.len()).sum::<usize>()
-        + pattern.map_or(0, |pattern| NAME + pattern.len())
+        + subscription(
+            &value.subscribed_topic_names,
+            value.subscribed_topic_regex.as_deref(),
+        )
         + value
             .classic
             .as_ref()
             .map_or(0, |classic| protocols(&classic.protocols))
+}
+
+/// What a member of a consumer group subscribes to weighs.
+fn subscription<N: AsRef<str>>(names: &[N], pattern: Option<&str>) -> usize {
+    let names = names.iter().map(|name| NAME + name.as_ref().len());
+    names.sum::<usize>() + pattern.map_or(0, |pattern| NAME + pattern.len())
 }
 
 /// What a committed offset weighs.
@@ -228,8 +234,7 @@ fn asked(request: &Request) -> usize {
 }
 
 fn subscribed(beat: &ConsumerHeartbeat) -> usize {
-    let names = beat.subscribed_topic_names.iter().flatten();
-    let pattern = beat.subscribed_topic_regex.as_deref();
+    let names = beat.subscribed_topic_names.as_deref().unwrap_or_default();
     let member = if beat.member_epoch == 0 {
         MEMBER + beat.member_id.len()
     } else {
@@ -238,6 +243,5 @@ fn subscribed(beat: &ConsumerHeartbeat) -> usize {
     GROUP
         + beat.group_id.len()
         + member
-        + names.map(|name| NAME + name.len()).sum::<usize>()
-        + pattern.map_or(0, |pattern| NAME + pattern.len())
+        + subscription(names, beat.subscribed_topic_regex.as_deref())
 }
