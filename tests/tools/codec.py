@@ -8,18 +8,10 @@ import struct
 import uuid
 
 import shapes
+from kafka import uvarint
 
 INTS = {"int8": ">b", "int16": ">h", "uint16": ">H", "int32": ">i", "uint32": ">I", "int64": ">q", "float64": ">d"}
 ZERO_ID = b"\0" * 16
-
-
-def uvarint(n):
-    out = bytearray()
-    while n > 0x7F:
-        out.append(n & 0x7F | 0x80)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
 
 
 class Malformed(Exception):
