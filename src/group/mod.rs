@@ -11,6 +11,7 @@ mod describe;
 mod ids;
 mod memory;
 mod offsets;
+pub mod operator;
 pub mod pattern;
 mod reconcile;
 pub mod record;
