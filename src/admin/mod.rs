@@ -1,8 +1,9 @@
-//! HTTP for operators: health, readiness, metrics, and a page that names them. Everything comes in
+//! HTTP for operators: health, readiness, metrics, and the page. Everything comes in
 //! as values and closures; nothing here changes the server. Errors are problem documents
 //! (RFC 9457).
 
 mod listener;
+mod page;
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +13,7 @@ use axum::Json;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -85,13 +86,13 @@ impl std::fmt::Debug for Sources {
 /// The pages. Later rooms merge their own routes into it.
 pub fn router(sources: Sources) -> Router {
     Router::new()
-        .route("/", get(index))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
+        .with_state(sources)
+        .merge(page::routes())
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(sources)
 }
 
 /// Serves the pages until `stop` is done. Connections are few and short-lived: one that has had
@@ -107,20 +108,6 @@ pub async fn serve(
     axum::serve(listener::Bounded::new(socket), router)
         .with_graceful_shutdown(stop)
         .await
-}
-
-async fn index() -> Html<&'static str> {
-    Html(concat!(
-        "<!doctype html><html lang=en><meta charset=utf-8><title>Convoke</title>",
-        "<style>body{font:16px/1.5 system-ui,sans-serif;max-width:40em;margin:4em auto;padding:0 1em}</style>",
-        "<h1>Convoke ",
-        env!("CARGO_PKG_VERSION"),
-        "</h1><ul>",
-        "<li><a href=/healthz>/healthz</a>: the process works",
-        "<li><a href=/readyz>/readyz</a>: everything is loaded and clients are served",
-        "<li><a href=/metrics>/metrics</a>: for Prometheus",
-        "</ul>"
-    ))
 }
 
 #[derive(Serialize)]
