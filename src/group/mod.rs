@@ -9,6 +9,7 @@ mod classic;
 mod consumer;
 mod describe;
 mod ids;
+mod journal;
 mod memory;
 mod offsets;
 pub mod operator;
@@ -231,6 +232,7 @@ impl Coordinator {
                 self.consumer_heartbeat(now, id, request, actions);
             }
             Request::ConsumerDescribe { group_id } => self.consumer_describe(id, group_id, actions),
+            Request::Inspect(inspect) => self.inspect(now, id, &inspect, actions),
         }
     }
 

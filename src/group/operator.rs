@@ -155,6 +155,26 @@ pub struct NotDone {
     pub message: String,
 }
 
+impl NotDone {
+    /// There is no such group.
+    #[must_use]
+    pub fn no_group(group_id: &str) -> Self {
+        Self {
+            kind: NotDoneKind::NotFound,
+            message: format!("There is no group {group_id}."),
+        }
+    }
+
+    /// The shard cannot take it now.
+    #[must_use]
+    pub fn unavailable(why: &str) -> Self {
+        Self {
+            kind: NotDoneKind::Unavailable,
+            message: format!("{why} Try again."),
+        }
+    }
+}
+
 /// Whose fault it is that an action was not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotDoneKind {
@@ -195,6 +215,16 @@ pub enum Inspect {
         /// What would change.
         change: Supposition,
     },
+}
+
+impl Inspect {
+    /// The group that is asked about.
+    #[must_use]
+    pub fn group_id(&self) -> &GroupId {
+        match self {
+            Self::Group(group_id) | Self::Preview { group_id, .. } => group_id,
+        }
+    }
 }
 
 /// What would be different in a preview.

@@ -1,5 +1,6 @@
 //! What a request is told when its shard cannot take it: Kafka's translation of storage and ownership failures.
 
+use super::operator::{Inspect, NotDone};
 use super::request::{
     ConsumerDescribeReply, ConsumerHeartbeatReply, DescribeReply, ErrorCode, JoinReply, LeaveReply,
     ListReply, OffsetCommitReply, OffsetDeleteReply, OffsetFetchReply, Reply, Request, SyncReply,
@@ -64,6 +65,12 @@ pub(crate) fn refuse(request: &Request, error: ErrorCode) -> Reply {
         Request::ConsumerDescribe { group_id } => {
             Reply::ConsumerDescribe(consumer_undescribed(group_id, error))
         }
+        Request::Inspect(Inspect::Group(_)) => {
+            Reply::Inspected(Err(NotDone::unavailable(why(error))))
+        }
+        Request::Inspect(Inspect::Preview { .. }) => {
+            Reply::Previewed(Err(NotDone::unavailable(why(error))))
+        }
     }
 }
 
@@ -102,6 +109,8 @@ pub(crate) fn revoke(reply: Reply, error: ErrorCode) -> Reply {
         Reply::ConsumerDescribe(reply) => {
             Reply::ConsumerDescribe(consumer_undescribed(&reply.group_id, error))
         }
+        Reply::Inspected(_) => Reply::Inspected(Err(NotDone::unavailable(why(error)))),
+        Reply::Previewed(_) => Reply::Previewed(Err(NotDone::unavailable(why(error)))),
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::operator::{Inspect, Inspected, NotDone, Previewed};
 use super::types::{Client, GroupId, InstanceId, MemberId, TopicId, TopicName, TopicRef};
 
 /// Names one request that waits for its reply. Unique among the requests a coordinator has not answered yet.
@@ -137,6 +138,8 @@ pub enum Request {
         /// The group to describe.
         group_id: GroupId,
     },
+    /// An operator's question, which never comes over Kafka's wire.
+    Inspect(Inspect),
 }
 
 impl Request {
@@ -154,6 +157,7 @@ impl Request {
             Self::Describe(r) => Some(&r.group_id),
             Self::ConsumerHeartbeat(r) => Some(&r.group_id),
             Self::Delete { group_id } | Self::ConsumerDescribe { group_id } => Some(group_id),
+            Self::Inspect(inspect) => Some(inspect.group_id()),
             Self::List(_) => None,
         }
     }
@@ -168,6 +172,7 @@ impl Request {
                 | Self::List(_)
                 | Self::Describe(_)
                 | Self::ConsumerDescribe { .. }
+                | Self::Inspect(_)
         )
     }
 }
@@ -422,6 +427,10 @@ pub enum Reply {
     ConsumerHeartbeat(ConsumerHeartbeatReply),
     /// To ConsumerGroupDescribe of one group.
     ConsumerDescribe(ConsumerDescribeReply),
+    /// To [`Inspect::Group`].
+    Inspected(Result<Box<Inspected>, NotDone>),
+    /// To [`Inspect::Preview`].
+    Previewed(Result<Box<Previewed>, NotDone>),
 }
 
 /// Answer to JoinGroup.

@@ -58,6 +58,8 @@ fn in_group(reply: &request::Reply, see: &mut impl FnMut(i16)) {
         Reply::Describe(reply) => see(reply.error.code()),
         Reply::ConsumerHeartbeat(reply) => see(reply.error.code()),
         Reply::ConsumerDescribe(reply) => see(reply.error.code()),
+        // Never on the wire.
+        Reply::Inspected(_) | Reply::Previewed(_) => {}
     }
 }
 

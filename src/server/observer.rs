@@ -10,6 +10,10 @@ use super::metrics::Metrics;
 use super::readiness::Report;
 use super::shard::{Count, Letter, Mailbox};
 use crate::broker::Broker;
+use crate::desk::hop::Gather;
+use crate::group::operator::{Inspect, Inspected, NotDone, Previewed, Summary, Supposition};
+use crate::group::request::{Reply, Request};
+use crate::group::types::GroupId;
 use crate::group::{Census, Stats};
 
 /// Looks into a running server. Cheap to clone; outlives the server harmlessly.
@@ -68,6 +72,62 @@ impl Observer {
         let pair = |(_, count): (usize, Count)| (count.stats, count.census);
         counts.into_iter().map(pair).collect()
     }
+
+    /// All groups in short, by id. Those of shards that are not serving are left out: [`readiness`](Self::readiness)
+    /// tells whether there are such.
+    pub async fn summaries(&self) -> Vec<Summary> {
+        let ask = |shard: &Mailbox| {
+            let (to, receiver) = oneshot::channel();
+            shard.send(Letter::Summaries(to));
+            receiver
+        };
+        let asked: Vec<_> = self.house.route.shards.iter().map(ask).collect();
+        let mut all = Vec::new();
+        for shard in asked {
+            all.extend(shard.await.unwrap_or_default());
+        }
+        all.sort_unstable_by(|a, b| a.group_id.cmp(&b.group_id));
+        all
+    }
+
+    /// Everything about one group.
+    ///
+    /// # Errors
+    /// There is no such group, or its shard cannot be asked now.
+    pub async fn inspect(&self, group_id: GroupId) -> Result<Box<Inspected>, NotDone> {
+        match self.ask(Request::Inspect(Inspect::Group(group_id))).await? {
+            Reply::Inspected(inspected) => inspected,
+            _ => Err(lost()),
+        }
+    }
+
+    /// Which partitions of a group would move if something changed.
+    ///
+    /// # Errors
+    /// There is no such group, it makes no sense, or the shard cannot be asked now.
+    pub async fn preview(
+        &self,
+        group_id: GroupId,
+        change: Supposition,
+    ) -> Result<Box<Previewed>, NotDone> {
+        let inspect = Inspect::Preview { group_id, change };
+        match self.ask(Request::Inspect(inspect)).await? {
+            Reply::Previewed(previewed) => previewed,
+            _ => Err(lost()),
+        }
+    }
+
+    /// Asks a coordinator as a connection would.
+    async fn ask(&self, request: Request) -> Result<Reply, NotDone> {
+        let gather = Gather::new(1);
+        self.house.route.ask(request, gather.part(0), None);
+        let mut parts = gather.all().await.ok_or_else(lost)?;
+        parts.pop().ok_or_else(lost)
+    }
+}
+
+fn lost() -> NotDone {
+    NotDone::unavailable("The coordinator let the request fall.")
 }
 
 /// The counts of the shards that serve, with their places.

@@ -126,7 +126,8 @@ impl Route {
         &self.shards[shard_of(group_id, self.shards.len())]
     }
 
-    fn ask(&self, request: Request, to: ReplyTo, charge: Option<Charge>) {
+    /// Sends a request to the shard of its group.
+    pub(super) fn ask(&self, request: Request, to: ReplyTo, charge: Option<Charge>) {
         if let Some(group_id) = request.group_id() {
             self.shard(group_id).send(Letter::Ask {
                 request,

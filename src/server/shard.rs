@@ -18,6 +18,7 @@ use super::metrics::Metrics;
 use super::readiness::Readiness;
 use crate::desk::hop::ReplyTo;
 use crate::desk::{self, Desk, Shell, Trouble};
+use crate::group::operator::Summary;
 use crate::group::record::Record;
 use crate::group::request::{Reply, Request};
 use crate::group::types::{GroupId, Millis, Topics, TopicsChange};
@@ -52,6 +53,8 @@ pub(crate) enum Letter {
         /// Who asks.
         to: oneshot::Sender<Count>,
     },
+    /// Say of each group what stands in a list of all.
+    Summaries(oneshot::Sender<Vec<Summary>>),
     /// Answer who is parked, let the rest become durable, say so, and take nothing more.
     Stop(oneshot::Sender<()>),
     /// Panic inside the core.
@@ -351,6 +354,11 @@ impl Shard {
                         census: coordinator.census(),
                         queued: self.mail.len(),
                     });
+                }
+            }
+            Letter::Summaries(to) => {
+                if let Some(coordinator) = self.desk.coordinator() {
+                    let _ = to.send(coordinator.summaries(now));
                 }
             }
             Letter::Stop(stopped) => {

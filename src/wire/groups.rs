@@ -461,5 +461,7 @@ pub(super) fn write(w: &mut Writer, version: i16, reply: &Reply) {
         Reply::ConsumerDescribe(reply) => {
             write_consumer_describe(w, version, std::slice::from_ref(reply), None);
         }
+        // No call on the wire asks for these.
+        Reply::Inspected(_) | Reply::Previewed(_) => {}
     }
 }

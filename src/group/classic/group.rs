@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::group::memory::{self, GroupMemory, Tally};
+use crate::group::operator::MemberRef;
 use crate::group::record::{ClassicMemberValue, ConsumerMemberValue, GroupMemberValue, GroupValue};
 use crate::group::request::{ErrorCode, JoinedMember, Protocol, RequestId};
 use crate::group::subscription;
@@ -321,7 +322,7 @@ impl Group {
         self.statics.get(instance_id)
     }
 
-    pub(super) fn is_leader(&self, member_id: &str) -> bool {
+    pub(in crate::group) fn is_leader(&self, member_id: &str) -> bool {
         self.leader.as_deref() == Some(member_id)
     }
 
@@ -471,6 +472,22 @@ impl Group {
             .unwrap_or(0)
     }
 
+    /// The topics that members subscribe to, as far as they are known.
+    pub(in crate::group) fn subscribed(&self) -> impl Iterator<Item = &TopicName> {
+        self.subscribed.iter().flatten()
+    }
+
+    /// The member, as journals and answers name it.
+    pub(in crate::group) fn member_ref(&self, member_id: &MemberId) -> MemberRef {
+        let member = self.members.get(member_id);
+        MemberRef {
+            member_id: member_id.clone(),
+            instance_id: member.and_then(|member| member.instance_id.clone()),
+            client_id: member.map_or_else(Arc::default, |member| member.client.id.clone()),
+            client_host: member.map_or_else(Arc::default, |member| member.client.host.clone()),
+        }
+    }
+
     /// Whether somebody with these protocols fits in. An empty group takes anybody who offers something.
     pub(super) fn fits(&self, protocol_type: &str, protocols: &[Protocol]) -> bool {
         if self.phase == Phase::Empty {
@@ -611,6 +628,21 @@ impl Member {
 
     pub(in crate::group) fn assignment(&self) -> &Bytes {
         &self.assignment
+    }
+
+    /// When it was last heard of.
+    pub(in crate::group) fn seen_at(&self) -> Millis {
+        let timeout_ms = if self.is_new {
+            super::NEW_MEMBER_JOIN_TIMEOUT_MS
+        } else {
+            self.session_timeout_ms.into()
+        };
+        Millis(self.session_deadline.0.saturating_sub(timeout_ms))
+    }
+
+    /// Whether its JoinGroup waits for the join phase to end.
+    pub(in crate::group) fn has_joined(&self) -> bool {
+        self.join.is_some()
     }
 
     pub(in crate::group) fn metadata_for(&self, protocol: &str) -> Bytes {

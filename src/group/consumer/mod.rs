@@ -74,6 +74,11 @@ pub(super) struct Live {
 }
 
 impl Live {
+    /// When a member's session ends.
+    pub(super) fn deadline(&self, member_id: &str) -> Option<Millis> {
+        self.sessions.get(member_id).map(|session| session.deadline)
+    }
+
     /// Whether a timer of this group is armed for something.
     pub(super) fn awaits(&self, timer: &Timer) -> bool {
         match timer {
@@ -493,7 +498,7 @@ impl Coordinator {
         self.overrides.get(group_id).copied().unwrap_or_default()
     }
 
-    fn session_timeout_ms(&self, group_id: &str) -> i32 {
+    pub(super) fn session_timeout_ms(&self, group_id: &str) -> i32 {
         self.config
             .consumer_session_timeout_ms
             .of(self.overridden(group_id).session_timeout_ms)

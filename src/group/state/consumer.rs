@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::moment;
 use crate::group::memory;
+use crate::group::operator::MemberRef;
 use crate::group::reconcile::{Holders, tidy, tidy_ids};
 use crate::group::record::{
     ConsumerGroupValue, ConsumerMemberValue, CurrentAssignmentValue, MemberState, Record,
@@ -95,6 +96,17 @@ impl Member {
     /// What it has and gives back.
     pub(in crate::group) fn current(&self) -> &CurrentAssignmentValue {
         self.current.as_ref().unwrap_or(&NOTHING)
+    }
+
+    /// The member, as journals and answers name it.
+    pub(in crate::group) fn member_ref(&self, member_id: &MemberId) -> MemberRef {
+        let told = self.told();
+        MemberRef {
+            member_id: member_id.clone(),
+            instance_id: told.instance_id.clone(),
+            client_id: told.client.id.clone(),
+            client_host: told.client.host.clone(),
+        }
     }
 
     fn is_vacant(&self) -> bool {

@@ -206,6 +206,7 @@ pub(super) enum Asked {
     Delete,
     ConsumerHeartbeat,
     ConsumerDescribe,
+    Inspect,
 }
 
 impl Asked {
@@ -223,6 +224,7 @@ impl Asked {
             Request::Delete { .. } => Self::Delete,
             Request::ConsumerHeartbeat(_) => Self::ConsumerHeartbeat,
             Request::ConsumerDescribe { .. } => Self::ConsumerDescribe,
+            Request::Inspect(_) => Self::Inspect,
         }
     }
 
@@ -240,6 +242,7 @@ impl Asked {
             Reply::Delete { .. } => Self::Delete,
             Reply::ConsumerHeartbeat(_) => Self::ConsumerHeartbeat,
             Reply::ConsumerDescribe(_) => Self::ConsumerDescribe,
+            Reply::Inspected(_) | Reply::Previewed(_) => Self::Inspect,
         }
     }
 }

@@ -65,6 +65,7 @@ pub(super) fn versions(request: &Request) -> (i16, RangeInclusive<i16>) {
         Request::ConsumerHeartbeat(request) if request.member_id_from_client => (68, 1..=ANY),
         Request::ConsumerHeartbeat(_) => (68, 0..=0),
         Request::ConsumerDescribe { .. } => (69, 0..=ANY),
+        Request::Inspect(_) => unreachable!("operators do not come over the wire"),
     }
 }
 
@@ -234,6 +235,7 @@ pub(super) fn write(w: &mut Writer, version: i16, request: &Request) {
             w.items(&[group_id], |w, group_id| w.string(group_id));
             w.bool(false);
         }
+        Request::Inspect(_) => unreachable!("operators do not come over the wire"),
     }
     w.tags();
 }

@@ -1,0 +1,307 @@
+//! The answers to operators' questions about groups. Reads only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::group::classic::{self, Phase};
+use crate::group::operator::{
+    Commit, Inspect, Inspected, InspectedMember, NotDone, NotDoneKind, Summary,
+};
+use crate::group::reconcile::without_epochs;
+use crate::group::record::MemberState;
+use crate::group::request::{IdPartitions, Reply, RequestId};
+use crate::group::state::{ConsumerGroup, Entry};
+use crate::group::subscription::{Assignment, NamePartitions, subscribed_topics};
+use crate::group::types::{GroupId, MemberId, Millis, TopicName};
+use crate::group::{Actions, Coordinator};
+
+/// Who owns a partition.
+type Owners = BTreeMap<TopicName, BTreeMap<i32, MemberId>>;
+
+impl Coordinator {
+    /// An operator's question.
+    pub(in crate::group) fn inspect(
+        &self,
+        now: Millis,
+        id: RequestId,
+        inspect: &Inspect,
+        actions: &mut Actions,
+    ) {
+        let reply = match inspect {
+            Inspect::Group(group_id) => {
+                let inspected = self.inspected(now, group_id);
+                Reply::Inspected(
+                    inspected
+                        .map(Box::new)
+                        .ok_or_else(|| NotDone::no_group(group_id)),
+                )
+            }
+            Inspect::Preview { group_id, .. } => Reply::Previewed(Err(NotDone {
+                kind: NotDoneKind::Unavailable,
+                message: format!("Group {group_id} cannot be previewed by this version."),
+            })),
+        };
+        actions.reply(id, inspect.group_id(), reply);
+    }
+
+    /// Every group in short, by id. Walks all of them: for a page, not for a loop.
+    #[must_use]
+    pub fn summaries(&self, now: Millis) -> Vec<Summary> {
+        let ids = self.state.group_ids().into_iter();
+        ids.filter_map(|group_id| Some(self.summary(now, &group_id, self.state.group(&group_id)?)))
+            .collect()
+    }
+
+    fn summary(&self, _now: Millis, group_id: &GroupId, entry: &Entry) -> Summary {
+        let offset_count = entry.offsets.topics().map(|(_, of_it)| of_it.len()).sum();
+        let live = self.classic.get(&**group_id);
+        let (kind, state, epoch, member_count) = match (&entry.consumer, live) {
+            (Some(group), _) => {
+                let state = group.phase().name();
+                ("consumer", state, group.epoch(), group.member_count())
+            }
+            (None, Some(group)) => {
+                let state = group.phase().name();
+                ("classic", state, group.generation(), group.member_count())
+            }
+            (None, None) => {
+                let recorded = entry.classic.as_ref();
+                let had_members = recorded.is_some_and(|value| !value.protocol_type.is_empty());
+                let kind = if had_members || offset_count == 0 {
+                    "classic"
+                } else {
+                    "simple"
+                };
+                let generation = recorded.map_or(0, |value| value.generation);
+                (kind, Phase::Empty.name(), generation, 0)
+            }
+        };
+        Summary {
+            group_id: group_id.clone(),
+            kind,
+            state,
+            epoch,
+            member_count,
+            offset_count,
+            rebalance_count: 0,
+            rebalanced_at: None,
+            is_stormy: false,
+            is_paused: false,
+            has_conflict: false,
+        }
+    }
+
+    /// Everything about one group; `None` if there is no such group.
+    #[must_use]
+    pub fn inspected(&self, now: Millis, group_id: &GroupId) -> Option<Inspected> {
+        let entry = self.state.group(group_id)?;
+        let summary = self.summary(now, group_id, entry);
+        let live = self.classic.get(&**group_id);
+        let (assignor, members, subscribed) = match (&entry.consumer, live) {
+            (Some(group), _) => {
+                let subscribed = group
+                    .names()
+                    .chain(group.regexes().flat_map(|(_, r)| &r.topics));
+                (
+                    Arc::from(self.assignor(group).name()),
+                    self.consumer_members(group_id, group),
+                    subscribed.cloned().collect(),
+                )
+            }
+            (None, Some(group)) => (
+                group.protocol().cloned().unwrap_or_default(),
+                classic_members(group),
+                group.subscribed().cloned().collect(),
+            ),
+            (None, None) => (Arc::default(), Vec::new(), BTreeSet::new()),
+        };
+        let owners = owners_of(&members);
+        let commits = commits(entry, &owners);
+        let gaps = self.gaps(&summary, subscribed, &commits, &owners);
+        Some(Inspected {
+            summary,
+            assignor,
+            members,
+            commits,
+            conflicts: Vec::new(),
+            gaps,
+            rebalances: Vec::new(),
+            storm: None,
+            flapping: Vec::new(),
+            audit: Vec::new(),
+            settings: Vec::new(),
+            banned: Vec::new(),
+            operation: None,
+        })
+    }
+
+    fn consumer_members(&self, group_id: &str, group: &ConsumerGroup) -> Vec<InspectedMember> {
+        let live = self.consumer.get(group_id);
+        let members = group.members().map(|(member_id, member)| {
+            let (told, current) = (member.told(), member.current());
+            let session_timeout_ms = match &told.classic {
+                Some(classic) => classic.session_timeout_ms,
+                None => self.session_timeout_ms(group_id),
+            };
+            let deadline = live.and_then(|live| live.deadline(member_id));
+            let held = [&current.assigned[..], &current.pending_revocation].concat();
+            let regex = told.subscribed_topic_regex.clone();
+            let resolved = regex.as_deref().and_then(|regex| group.resolved(regex));
+            let mut subscribed = told.subscribed_topic_names.clone();
+            subscribed.extend(
+                resolved
+                    .iter()
+                    .flat_map(|regex| regex.topics.iter().cloned()),
+            );
+            subscribed.sort_unstable();
+            subscribed.dedup();
+            InspectedMember {
+                member: member.member_ref(member_id),
+                state: match current.state {
+                    MemberState::Stable => "Stable",
+                    MemberState::UnrevokedPartitions => "UnrevokedPartitions",
+                    MemberState::UnreleasedPartitions => "UnreleasedPartitions",
+                    MemberState::Unknown => "Unknown",
+                },
+                epoch: current.member_epoch,
+                is_classic: told.classic.is_some(),
+                is_leader: false,
+                subscribed,
+                subscribed_regex: regex,
+                owned: self.named(without_epochs(&held)),
+                target: self.named(member.target().clone()),
+                seen_at: deadline.map(|deadline| before(deadline, session_timeout_ms.into())),
+                session_timeout_ms: session_timeout_ms.into(),
+            }
+        });
+        members.collect()
+    }
+
+    /// Partitions by topic name, in order, each once; topics that are gone are left out.
+    pub(in crate::group) fn named(&self, partitions: IdPartitions) -> NamePartitions {
+        let mut by_name: BTreeMap<TopicName, BTreeSet<i32>> = BTreeMap::new();
+        for (topic, partitions) in partitions {
+            if let Some(name) = self.topics.name_of(topic) {
+                by_name.entry(name.clone()).or_default().extend(partitions);
+            }
+        }
+        let each = by_name.into_iter();
+        each.map(|(name, of_it)| (name, of_it.into_iter().collect()))
+            .collect()
+    }
+
+    /// Partitions of topics in use that nobody consumes. A group that is down as a whole has none.
+    fn gaps(
+        &self,
+        summary: &Summary,
+        mut topics: BTreeSet<TopicName>,
+        commits: &[Commit],
+        owners: &Owners,
+    ) -> Vec<(TopicName, i32)> {
+        let is_simple = summary.kind == "simple";
+        if summary.member_count == 0 && !is_simple {
+            return Vec::new();
+        }
+        topics.extend(commits.iter().map(|commit| commit.topic.clone()));
+        let mut gaps = Vec::new();
+        for (name, topic) in topics.iter().filter_map(|name| self.topics.entry(name)) {
+            let consumed: BTreeSet<i32> = if is_simple {
+                let of_it = commits.iter().filter(|commit| commit.topic == *name);
+                of_it.map(|commit| commit.partition).collect()
+            } else {
+                let of_it = owners.get(name).into_iter().flatten();
+                of_it.map(|(partition, _)| *partition).collect()
+            };
+            let missing = (0..topic.partitions).filter(|index| !consumed.contains(index));
+            gaps.extend(missing.map(|index| (name.clone(), index)));
+        }
+        gaps
+    }
+}
+
+fn before(moment: Millis, ms: i64) -> Millis {
+    Millis(moment.0.saturating_sub(ms))
+}
+
+fn classic_members(group: &classic::Group) -> Vec<InspectedMember> {
+    let protocol = group.protocol().map_or("", |protocol| &**protocol);
+    let speaks = &**group.protocol_type() == "consumer";
+    let gathers = group.phase() == Phase::PreparingRebalance;
+    let members = group.members().map(|(member_id, member)| {
+        let metadata = member.metadata_for(protocol);
+        let assignment = speaks
+            .then(|| Assignment::parse(member.assignment()))
+            .flatten();
+        let mut owned = assignment.map_or_else(Vec::new, |assignment| assignment.partitions);
+        for (_, partitions) in &mut owned {
+            partitions.sort_unstable();
+        }
+        owned.sort_unstable();
+        let subscribed = speaks.then(|| subscribed_topics(&metadata)).flatten();
+        InspectedMember {
+            member: group.member_ref(member_id),
+            state: if gathers && !member.has_joined() {
+                "joining"
+            } else {
+                "joined"
+            },
+            epoch: group.generation(),
+            is_classic: true,
+            is_leader: group.is_leader(member_id),
+            subscribed: subscribed.into_iter().flatten().collect(),
+            subscribed_regex: None,
+            target: owned.clone(),
+            owned,
+            seen_at: Some(member.seen_at()),
+            session_timeout_ms: member.session_timeout_ms().into(),
+        }
+    });
+    let pending = group
+        .pending_ids()
+        .into_iter()
+        .map(|member_id| InspectedMember {
+            member: group.member_ref(&member_id),
+            state: "pending",
+            epoch: -1,
+            is_classic: true,
+            is_leader: false,
+            subscribed: Vec::new(),
+            subscribed_regex: None,
+            owned: Vec::new(),
+            target: Vec::new(),
+            seen_at: None,
+            session_timeout_ms: 0,
+        });
+    members.chain(pending).collect()
+}
+
+fn owners_of(members: &[InspectedMember]) -> Owners {
+    let mut owners = Owners::new();
+    for member in members {
+        for (topic, partitions) in &member.owned {
+            let of_it = owners.entry(topic.clone()).or_default();
+            let member_id = &member.member.member_id;
+            of_it.extend(partitions.iter().map(|index| (*index, member_id.clone())));
+        }
+    }
+    owners
+}
+
+fn commits(entry: &Entry, owners: &Owners) -> Vec<Commit> {
+    let each = entry.offsets.iter();
+    each.map(|(topic, partition, value)| Commit {
+        topic: topic.clone(),
+        partition,
+        offset: value.offset,
+        leader_epoch: value.leader_epoch,
+        metadata: value.metadata.clone(),
+        committed_at: value.commit_timestamp,
+        committed_by: None,
+        fetched_by: None,
+        owner: owners
+            .get(topic)
+            .and_then(|of_it| of_it.get(&partition))
+            .cloned(),
+    })
+    .collect()
+}
