@@ -157,6 +157,30 @@ impl Broker {
         IncrementalAlterConfigsResponse::default().with_responses(responses)
     }
 
+    /// Sets what one group sets for itself; `None` puts the default back.
+    ///
+    /// # Errors
+    /// Why it was refused, in a sentence.
+    pub async fn set_group_configs(
+        &self,
+        group: &str,
+        configs: Vec<(String, Option<String>)>,
+    ) -> Result<(), String> {
+        let edits = configs.into_iter().map(|(name, value)| Edit {
+            name,
+            operation: match value {
+                Some(_) => Operation::Set,
+                None => Operation::Delete,
+            },
+            value,
+        });
+        let set = self.alter(GROUP, group.to_owned(), edits.collect(), false, false);
+        set.await.map_err(|refusal| {
+            let text = refusal.text().map(|text| text.to_string());
+            text.unwrap_or_else(|| format!("error {}", refusal.code))
+        })
+    }
+
     /// AlterConfigs 0–2: what is not named goes back to its default.
     pub async fn alter_configs(&self, request: AlterConfigsRequest) -> AlterConfigsResponse {
         let twice = twice(

@@ -12,6 +12,7 @@ mod ids;
 mod journal;
 mod memory;
 mod offsets;
+mod operate;
 pub mod operator;
 pub mod pattern;
 mod reconcile;
@@ -233,6 +234,7 @@ impl Coordinator {
             }
             Request::ConsumerDescribe { group_id } => self.consumer_describe(id, group_id, actions),
             Request::Inspect(inspect) => self.inspect(now, id, &inspect, actions),
+            Request::Operate(request) => self.operate(now, id, request, actions),
         }
     }
 

@@ -403,7 +403,7 @@ impl Coordinator {
     }
 
     /// A group that only ever had offsets, and has lost the last one, stays until offsets are next looked through.
-    fn keep_without_offsets(&mut self, group_id: &GroupId, actions: &mut Actions) {
+    pub(super) fn keep_without_offsets(&mut self, group_id: &GroupId, actions: &mut Actions) {
         if !self.exists(group_id) {
             self.found(group_id, actions);
         }
@@ -473,7 +473,7 @@ impl Coordinator {
     }
 
     /// Removes an Empty group with everything that is recorded of it, and the ids it has handed out.
-    fn erase(&mut self, group_id: &GroupId, actions: &mut Actions) {
+    pub(super) fn erase(&mut self, group_id: &GroupId, actions: &mut Actions) {
         if let Some(mut group) = self.classic.remove(&**group_id) {
             for member_id in group.pending_ids() {
                 self.forget_pending(group_id, &mut group, &member_id);

@@ -173,6 +173,24 @@ impl NotDone {
             message: format!("{why} Try again."),
         }
     }
+
+    /// The group is not in a state in which this can be right.
+    #[must_use]
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self {
+            kind: NotDoneKind::Conflict,
+            message: message.into(),
+        }
+    }
+
+    /// What was asked makes no sense.
+    #[must_use]
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self {
+            kind: NotDoneKind::Invalid,
+            message: message.into(),
+        }
+    }
 }
 
 /// Whose fault it is that an action was not done.

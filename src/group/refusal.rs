@@ -71,6 +71,7 @@ pub(crate) fn refuse(request: &Request, error: ErrorCode) -> Reply {
         Request::Inspect(Inspect::Preview { .. }) => {
             Reply::Previewed(Err(NotDone::unavailable(why(error))))
         }
+        Request::Operate(_) => Reply::Operated(Err(NotDone::unavailable(why(error)))),
     }
 }
 
@@ -111,6 +112,7 @@ pub(crate) fn revoke(reply: Reply, error: ErrorCode) -> Reply {
         }
         Reply::Inspected(_) => Reply::Inspected(Err(NotDone::unavailable(why(error)))),
         Reply::Previewed(_) => Reply::Previewed(Err(NotDone::unavailable(why(error)))),
+        Reply::Operated(_) => Reply::Operated(Err(unconfirmed(error))),
     }
 }
 
@@ -121,6 +123,8 @@ pub(crate) enum Parkable {
     Join(MemberId),
     /// SyncGroup.
     Sync,
+    /// An operator's action.
+    Operate,
     /// Anything else: answered at once, or lost with a panic.
     Other,
 }
@@ -130,6 +134,7 @@ impl Parkable {
         match request {
             Request::Join(join) => Self::Join(join.member_id.clone()),
             Request::Sync(_) => Self::Sync,
+            Request::Operate(_) => Self::Operate,
             _ => Self::Other,
         }
     }
@@ -139,6 +144,7 @@ impl Parkable {
         match self {
             Self::Join(member_id) => Some(Reply::Join(JoinReply::refused(error, member_id))),
             Self::Sync => Some(Reply::Sync(SyncReply::refused(error))),
+            Self::Operate => Some(Reply::Operated(Err(unconfirmed(error)))),
             Self::Other => None,
         }
     }
@@ -178,6 +184,14 @@ fn consumer_undescribed(group_id: &GroupId, error: ErrorCode) -> ConsumerDescrib
         assignor_name: "".into(),
         members: Vec::new(),
     }
+}
+
+/// What an operator is told whose action was under way.
+fn unconfirmed(error: ErrorCode) -> NotDone {
+    NotDone::unavailable(&format!(
+        "{} Whether the action was done is not known: look at the group.",
+        why(error)
+    ))
 }
 
 fn why(error: ErrorCode) -> &'static str {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::operator::{Inspect, Inspected, NotDone, Previewed};
+use super::operator::{Inspect, Inspected, NotDone, Operate, Operated, Previewed};
 use super::types::{Client, GroupId, InstanceId, MemberId, TopicId, TopicName, TopicRef};
 
 /// Names one request that waits for its reply. Unique among the requests a coordinator has not answered yet.
@@ -140,6 +140,8 @@ pub enum Request {
     },
     /// An operator's question, which never comes over Kafka's wire.
     Inspect(Inspect),
+    /// An operator's action on one group, which never comes over Kafka's wire.
+    Operate(Operate),
 }
 
 impl Request {
@@ -158,6 +160,7 @@ impl Request {
             Self::ConsumerHeartbeat(r) => Some(&r.group_id),
             Self::Delete { group_id } | Self::ConsumerDescribe { group_id } => Some(group_id),
             Self::Inspect(inspect) => Some(inspect.group_id()),
+            Self::Operate(operate) => Some(&operate.group_id),
             Self::List(_) => None,
         }
     }
@@ -431,6 +434,8 @@ pub enum Reply {
     Inspected(Result<Box<Inspected>, NotDone>),
     /// To [`Inspect::Preview`].
     Previewed(Result<Box<Previewed>, NotDone>),
+    /// To [`Request::Operate`].
+    Operated(Result<Operated, NotDone>),
 }
 
 /// Answer to JoinGroup.

@@ -60,6 +60,7 @@ fn in_group(reply: &request::Reply, see: &mut impl FnMut(i16)) {
         Reply::ConsumerDescribe(reply) => see(reply.error.code()),
         // Never on the wire.
         Reply::Inspected(_) | Reply::Previewed(_) => {}
+        Reply::Operated(_) => {}
     }
 }
 

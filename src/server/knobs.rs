@@ -12,8 +12,12 @@ use crate::broker::{
 };
 use crate::config::{Config, KEYS, Kind, MigrationPolicy};
 use crate::group::assign::{Assignor, Range, Uniform};
+use crate::group::operator::Setting;
 use crate::group::{Bounded, GroupConfig, GroupOverrides, Migration};
 use crate::log::Identity;
+
+/// The GROUP config of a paused group.
+pub(super) const PAUSED: &str = "convoke.group.paused";
 
 fn size(value: i32) -> usize {
     usize::try_from(value).unwrap_or(0)
@@ -169,19 +173,21 @@ fn broker_configs(config: &Config) -> Vec<BrokerConfig> {
 
 /// What one group sets for itself, which the data plane has checked.
 pub(super) fn overrides(configs: &BTreeMap<String, String>) -> GroupOverrides {
-    let ms = |name: &str| {
-        configs
-            .get(name)
-            .and_then(|value| value.trim().parse().ok())
-    };
+    let ms = |name: &str| configs.get(name)?.trim().parse().ok();
+    let own = |setting: Setting| configs.get(setting.key())?.trim().parse().ok();
+    let paused = configs.get(PAUSED).map(|value| value.trim());
     GroupOverrides {
         session_timeout_ms: ms("consumer.session.timeout.ms"),
         heartbeat_interval_ms: ms("consumer.heartbeat.interval.ms"),
         assignment_interval_ms: ms("consumer.assignment.interval.ms"),
+        offsets_retention_ms: own(Setting::OffsetsRetentionMs),
+        members_max: own(Setting::MembersMax),
+        offsets_max: own(Setting::OffsetsMax),
+        paused: paused.is_some_and(|value| value.eq_ignore_ascii_case("true")),
     }
 }
 
-/// What may be set per group: the consumer protocol's timings.
+/// What may be set per group: the consumer protocol's timings, and what operators limit.
 fn group_configs(config: &Config) -> Vec<GroupConfigKey> {
     let int =
         |name: &str, default: i32, range: (i32, i32), broker: &str, doc: &str| GroupConfigKey {
@@ -231,7 +237,48 @@ fn group_configs(config: &Config) -> Vec<GroupConfigKey> {
             "group.consumer.assignment.interval.ms",
             "Least milliseconds from one target assignment to the next.",
         ),
+        own(
+            Setting::OffsetsRetentionMs,
+            i64::from(config.offsets_retention_minutes) * 60_000,
+            "Milliseconds that offsets are kept without members; -1 for ever.",
+        ),
+        own(
+            Setting::MembersMax,
+            i64::from(i32::MAX),
+            "Most members of the group; the broker's limits hold besides.",
+        ),
+        own(
+            Setting::OffsetsMax,
+            i64::from(i32::MAX),
+            "Most partitions for which the group keeps a committed offset.",
+        ),
+        GroupConfigKey {
+            name: PAUSED.to_owned(),
+            kind: ConfigKind::Boolean,
+            default: "false".to_owned(),
+            built_in: "false".to_owned(),
+            min: 0,
+            max: 0,
+            broker_key: None,
+            exceeds: None,
+            doc: "Whether the members own nothing until this is false again.".to_owned(),
+        },
     ]
+}
+
+/// A setting that only this server knows.
+fn own(setting: Setting, default: i64, doc: &str) -> GroupConfigKey {
+    GroupConfigKey {
+        name: setting.key().to_owned(),
+        kind: ConfigKind::Long,
+        default: default.to_string(),
+        built_in: default.to_string(),
+        min: *setting.bounds().start(),
+        max: *setting.bounds().end(),
+        broker_key: None,
+        exceeds: None,
+        doc: doc.to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -6,12 +6,15 @@ use tokio::sync::oneshot;
 
 use super::House;
 use super::housekeeping::Housekeeper;
+use super::knobs;
 use super::metrics::Metrics;
 use super::readiness::Report;
 use super::shard::{Count, Letter, Mailbox};
 use crate::broker::Broker;
 use crate::desk::hop::Gather;
-use crate::group::operator::{Inspect, Inspected, NotDone, Previewed, Summary, Supposition};
+use crate::group::operator::{
+    Action, Inspect, Inspected, NotDone, Operate, Operated, Previewed, Summary, Supposition,
+};
 use crate::group::request::{Reply, Request};
 use crate::group::types::GroupId;
 use crate::group::{Census, Stats};
@@ -117,6 +120,37 @@ impl Observer {
         }
     }
 
+    /// Acts on a group. Answered when it is done, which may take as long as members may take to let go of partitions;
+    /// whoever drops the future does not end the action.
+    ///
+    /// What a group sets for itself, and that it is paused, outlives the server; nothing else does.
+    ///
+    /// # Errors
+    /// Why it was not done.
+    pub async fn operate(&self, operate: Operate) -> Result<Operated, NotDone> {
+        let configs = configs_of(&operate.action);
+        if !configs.is_empty() && !operate.dry_run {
+            let check = Operate {
+                dry_run: true,
+                ..operate.clone()
+            };
+            self.ask_to_operate(check).await?;
+            let broker = &self.house.route.broker;
+            let stored = broker.set_group_configs(&operate.group_id, configs).await;
+            stored.map_err(|why| {
+                NotDone::unavailable(&format!("The setting could not be stored: {why}."))
+            })?;
+        }
+        self.ask_to_operate(operate).await
+    }
+
+    async fn ask_to_operate(&self, operate: Operate) -> Result<Operated, NotDone> {
+        match self.ask(Request::Operate(operate)).await? {
+            Reply::Operated(outcome) => outcome,
+            _ => Err(lost()),
+        }
+    }
+
     /// Asks a coordinator as a connection would.
     async fn ask(&self, request: Request) -> Result<Reply, NotDone> {
         let gather = Gather::new(1);
@@ -128,6 +162,24 @@ impl Observer {
 
 fn lost() -> NotDone {
     NotDone::unavailable("The coordinator let the request fall.")
+}
+
+/// The GROUP configs that an action sets.
+fn configs_of(action: &Action) -> Vec<(String, Option<String>)> {
+    match action {
+        Action::Configure(settings) => settings
+            .iter()
+            .map(|(setting, value)| {
+                (
+                    setting.key().to_owned(),
+                    value.map(|value| value.to_string()),
+                )
+            })
+            .collect(),
+        Action::Pause => vec![(knobs::PAUSED.to_owned(), Some("true".to_owned()))],
+        Action::Resume => vec![(knobs::PAUSED.to_owned(), None)],
+        _ => Vec::new(),
+    }
 }
 
 /// The counts of the shards that serve, with their places.

@@ -463,5 +463,6 @@ pub(super) fn write(w: &mut Writer, version: i16, reply: &Reply) {
         }
         // No call on the wire asks for these.
         Reply::Inspected(_) | Reply::Previewed(_) => {}
+        Reply::Operated(_) => {}
     }
 }

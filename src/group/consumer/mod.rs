@@ -23,6 +23,7 @@ pub(super) use classic::{assignment_of, ids_of};
 pub(super) use member::{Who, Word};
 pub(super) use patterns::Patterns;
 
+use super::operator::Setting;
 use super::reconcile::without_epochs;
 use super::record::{CurrentAssignmentValue, MemberState, Record};
 use super::request::{
@@ -59,6 +60,35 @@ pub struct GroupOverrides {
     pub heartbeat_interval_ms: Option<i32>,
     /// `consumer.assignment.interval.ms`.
     pub assignment_interval_ms: Option<i32>,
+    /// `convoke.offsets.retention.ms`; -1 for ever.
+    pub offsets_retention_ms: Option<i64>,
+    /// `convoke.group.max.members`.
+    pub members_max: Option<i64>,
+    /// `convoke.group.max.offsets`.
+    pub offsets_max: Option<i64>,
+    /// `convoke.group.paused`: members stay, and own nothing.
+    pub paused: bool,
+}
+
+impl GroupOverrides {
+    /// What an operator may set by its name.
+    #[must_use]
+    pub fn get(&self, setting: Setting) -> Option<i64> {
+        match setting {
+            Setting::OffsetsRetentionMs => self.offsets_retention_ms,
+            Setting::MembersMax => self.members_max,
+            Setting::OffsetsMax => self.offsets_max,
+        }
+    }
+
+    /// Sets it; `None` puts the server's value back.
+    pub fn set(&mut self, setting: Setting, value: Option<i64>) {
+        match setting {
+            Setting::OffsetsRetentionMs => self.offsets_retention_ms = value,
+            Setting::MembersMax => self.members_max = value,
+            Setting::OffsetsMax => self.offsets_max = value,
+        }
+    }
 }
 
 /// The soft state of a consumer group with members.
@@ -494,7 +524,7 @@ impl Coordinator {
         }
     }
 
-    fn overridden(&self, group_id: &str) -> GroupOverrides {
+    pub(super) fn overridden(&self, group_id: &str) -> GroupOverrides {
         self.overrides.get(group_id).copied().unwrap_or_default()
     }
 

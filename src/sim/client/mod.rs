@@ -207,6 +207,7 @@ pub(super) enum Asked {
     ConsumerHeartbeat,
     ConsumerDescribe,
     Inspect,
+    Operate,
 }
 
 impl Asked {
@@ -225,6 +226,7 @@ impl Asked {
             Request::ConsumerHeartbeat(_) => Self::ConsumerHeartbeat,
             Request::ConsumerDescribe { .. } => Self::ConsumerDescribe,
             Request::Inspect(_) => Self::Inspect,
+            Request::Operate(_) => Self::Operate,
         }
     }
 
@@ -243,6 +245,7 @@ impl Asked {
             Reply::ConsumerHeartbeat(_) => Self::ConsumerHeartbeat,
             Reply::ConsumerDescribe(_) => Self::ConsumerDescribe,
             Reply::Inspected(_) | Reply::Previewed(_) => Self::Inspect,
+            Reply::Operated(_) => Self::Operate,
         }
     }
 }

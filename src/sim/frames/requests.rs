@@ -66,6 +66,7 @@ pub(super) fn versions(request: &Request) -> (i16, RangeInclusive<i16>) {
         Request::ConsumerHeartbeat(_) => (68, 0..=0),
         Request::ConsumerDescribe { .. } => (69, 0..=ANY),
         Request::Inspect(_) => unreachable!("operators do not come over the wire"),
+        Request::Operate(_) => unreachable!("operators do not come over the wire"),
     }
 }
 
@@ -236,6 +237,7 @@ pub(super) fn write(w: &mut Writer, version: i16, request: &Request) {
             w.bool(false);
         }
         Request::Inspect(_) => unreachable!("operators do not come over the wire"),
+        Request::Operate(_) => unreachable!("operators do not come over the wire"),
     }
     w.tags();
 }

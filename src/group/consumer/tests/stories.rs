@@ -778,6 +778,7 @@ fn settings_of_one_group_stand_over_the_rest_within_bounds() {
             session_timeout_ms: Some(1),
             heartbeat_interval_ms: Some(7_000),
             assignment_interval_ms: Some(0),
+            ..GroupOverrides::default()
         },
     );
     assert_eq!(

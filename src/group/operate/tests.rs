@@ -1,0 +1,288 @@
+//! Operators' actions as facts.
+
+use std::sync::Arc;
+
+use crate::group::operator::Setting;
+use crate::group::operator::{Action, Aim, Move, NotDone, NotDoneKind, Operate, Operated};
+use crate::group::request::{
+    CommitPartition, CommitTopic, FetchTopic, OffsetCommit, OffsetFetch, Reply, Request, RequestId,
+};
+use crate::group::types::{Client, Millis, Topic, TopicId, TopicRef, Topics};
+use crate::group::{Actions, Coordinator, GroupConfig};
+
+pub(super) struct World {
+    pub(super) live: Coordinator,
+    replayed: Coordinator,
+    pub(super) now: Millis,
+    next: u64,
+    replies: Vec<(u64, Reply)>,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        Self::with(GroupConfig {
+            initial_rebalance_delay_ms: 0,
+            ..GroupConfig::default()
+        })
+    }
+
+    pub(super) fn with(config: GroupConfig) -> Self {
+        let mut topics = Topics::default();
+        for (name, byte, partitions) in [("t", 1, 4), ("u", 2, 2)] {
+            let id = TopicId([byte; 16]);
+            topics.insert(name.into(), Topic { id, partitions });
+        }
+        let topics = Arc::new(topics);
+        let mut live = Coordinator::new(config.clone(), topics.clone(), 1);
+        let mut actions = Actions::default();
+        live.loaded(Millis(1_000_000), &mut actions);
+        let apart = GroupConfig {
+            memory: Arc::default(),
+            ..config
+        };
+        Self {
+            live,
+            replayed: Coordinator::new(apart, topics, 1),
+            now: Millis(1_000_000),
+            next: 0,
+            replies: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, actions: Actions) {
+        for record in &actions.records {
+            self.replayed.apply(record);
+        }
+        assert!(self.live.same_facts(&self.replayed));
+        assert_eq!(self.live.stray_timer(), None);
+        let replies = actions.replies.into_iter();
+        self.replies
+            .extend(replies.map(|answer| (answer.id.0, answer.reply)));
+    }
+
+    pub(super) fn send(&mut self, request: Request) -> u64 {
+        self.next += 1;
+        let mut actions = Actions::default();
+        let id = RequestId(self.next);
+        self.live.handle(self.now, id, request, &mut actions);
+        self.take(actions);
+        self.next
+    }
+
+    pub(super) fn answer(&mut self, id: u64) -> Option<Reply> {
+        let place = self.replies.iter().position(|(asked, _)| *asked == id)?;
+        Some(self.replies.remove(place).1)
+    }
+
+    pub(super) fn ask(&mut self, request: Request) -> Reply {
+        let id = self.send(request);
+        self.answer(id).expect("answered at once")
+    }
+
+    pub(super) fn advance(&mut self, ms: i64) {
+        let end = self.now.plus(ms);
+        while let Some(due) = self.live.poll_timeout().filter(|due| *due <= end) {
+            self.now = self.now.max(due);
+            let mut actions = Actions::default();
+            self.live.handle_timeout(self.now, &mut actions);
+            self.take(actions);
+        }
+        self.now = end;
+    }
+
+    pub(super) fn begin(&mut self, action: Action) -> u64 {
+        self.send(Request::Operate(order(action)))
+    }
+
+    pub(super) fn outcome(&mut self, id: u64) -> Option<Result<Operated, NotDone>> {
+        match self.answer(id)? {
+            Reply::Operated(outcome) => Some(outcome),
+            other => panic!("an outcome, not {other:?}"),
+        }
+    }
+
+    pub(super) fn operate(&mut self, action: Action) -> Result<Operated, NotDone> {
+        let id = self.begin(action);
+        self.outcome(id).expect("done at once")
+    }
+
+    pub(super) fn dry(&mut self, action: Action) -> Result<Operated, NotDone> {
+        let dry = Operate {
+            dry_run: true,
+            ..order(action)
+        };
+        let id = self.send(Request::Operate(dry));
+        self.outcome(id).expect("a dry run is answered at once")
+    }
+
+    pub(super) fn committed(&mut self, topic: &str, partition: i32) -> i64 {
+        let fetch = Request::OffsetFetch(OffsetFetch {
+            group_id: "g".into(),
+            member_id: None,
+            member_epoch: -1,
+            topics: Some(vec![FetchTopic {
+                topic: TopicRef::Name(topic.into()),
+                partitions: vec![partition],
+            }]),
+            by_topic_id: false,
+            require_stable: false,
+        });
+        match self.ask(fetch) {
+            Reply::OffsetFetch(reply) => reply.topics[0].partitions[0].offset,
+            other => panic!("offsets, not {other:?}"),
+        }
+    }
+}
+
+fn order(action: Action) -> Operate {
+    Operate {
+        group_id: "g".into(),
+        operator: "op".into(),
+        action,
+        dry_run: false,
+    }
+}
+
+pub(super) fn commit(member_id: &str, epoch: i32, partition: i32, offset: i64) -> Request {
+    Request::OffsetCommit(OffsetCommit {
+        group_id: "g".into(),
+        client: Client::default(),
+        member_id: member_id.into(),
+        generation_or_epoch: epoch,
+        group_instance_id: None,
+        retention_time_ms: None,
+        consumer_errors: true,
+        topics: vec![CommitTopic {
+            topic: TopicRef::Name("t".into()),
+            partitions: vec![CommitPartition {
+                index: partition,
+                offset,
+                leader_epoch: -1,
+                metadata: "".into(),
+            }],
+        }],
+    })
+}
+
+pub(super) fn to(partition: i32, offset: i64) -> Move {
+    Move {
+        topic: "t".into(),
+        partition,
+        to: Aim::Exact {
+            offset,
+            leader_epoch: -1,
+            metadata: "".into(),
+        },
+    }
+}
+
+fn kind(outcome: Result<Operated, NotDone>) -> NotDoneKind {
+    outcome.unwrap_err().kind
+}
+
+#[test]
+fn offsets_of_a_group_without_members_move_at_once() {
+    let mut world = World::new();
+    world.ask(commit("", -1, 0, 100));
+    world.ask(commit("", -1, 1, 100));
+    let shift = |by| Move {
+        to: Aim::Shift {
+            by,
+            low: 0,
+            high: 150,
+        },
+        ..to(1, 0)
+    };
+    let moves = vec![to(0, 7), shift(200)];
+    let told = world.dry(Action::Reset(moves.clone())).unwrap();
+    assert_eq!(world.committed("t", 0), 100, "a dry run changes nothing");
+    let done = world.operate(Action::Reset(moves)).unwrap();
+    assert_eq!(told.offsets, done.offsets);
+    assert_eq!((world.committed("t", 0), world.committed("t", 1)), (7, 150));
+    let forget = Move {
+        to: Aim::Forget,
+        ..to(0, 0)
+    };
+    let done = world.operate(Action::Reset(vec![forget])).unwrap();
+    assert_eq!((done.offsets[0].from, done.offsets[0].to), (Some(7), None));
+    assert_eq!(world.committed("t", 0), -1);
+}
+
+#[test]
+fn a_group_can_be_made_of_exact_offsets_alone() {
+    let mut world = World::new();
+    let forget = Move {
+        to: Aim::Forget,
+        ..to(0, 0)
+    };
+    let nobody = kind(world.operate(Action::Reset(vec![to(1, 1), forget])));
+    assert_eq!(nobody, NotDoneKind::NotFound);
+    world.operate(Action::Reset(vec![to(0, 5)])).unwrap();
+    assert_eq!(world.committed("t", 0), 5);
+}
+
+#[test]
+fn moves_that_make_no_sense_are_refused_and_write_nothing() {
+    let mut world = World::new();
+    world.ask(commit("", -1, 0, 100));
+    let elsewhere = Move {
+        topic: "nowhere".into(),
+        ..to(0, 1)
+    };
+    let backwards = Move {
+        to: Aim::Shift {
+            by: 1,
+            low: 5,
+            high: 1,
+        },
+        ..to(0, 0)
+    };
+    for moves in [
+        vec![],
+        vec![to(0, -1)],
+        vec![to(4, 1)],
+        vec![to(0, 1), to(0, 2)],
+        vec![elsewhere],
+        vec![backwards],
+    ] {
+        let refused = world.operate(Action::Reset(moves.clone()));
+        assert_eq!(kind(refused), NotDoneKind::Invalid, "{moves:?}");
+    }
+    assert_eq!(world.committed("t", 0), 100);
+}
+
+#[test]
+fn a_group_is_deleted_with_its_offsets() {
+    let mut world = World::new();
+    assert_eq!(kind(world.operate(Action::Delete)), NotDoneKind::NotFound);
+    world.ask(commit("", -1, 0, 100));
+    assert_eq!(world.dry(Action::Delete).unwrap().offsets.len(), 1);
+    assert_eq!(world.committed("t", 0), 100);
+    let done = world.operate(Action::Delete).unwrap();
+    assert_eq!(
+        (done.offsets[0].from, done.offsets[0].to),
+        (Some(100), None)
+    );
+    assert_eq!(world.committed("t", 0), -1);
+}
+
+#[test]
+fn settings_are_checked_before_they_are_set() {
+    let mut world = World::new();
+    let set = |setting, value| Action::Configure(vec![(setting, value)]);
+    let wrong = world.operate(set(Setting::MembersMax, Some(0)));
+    assert_eq!(kind(wrong), NotDoneKind::Invalid);
+    world
+        .dry(set(Setting::OffsetsRetentionMs, Some(-1)))
+        .unwrap();
+    let own = |world: &World| world.live.overridden("g").get(Setting::OffsetsRetentionMs);
+    assert_eq!(own(&world), None);
+    world
+        .operate(set(Setting::OffsetsRetentionMs, Some(-1)))
+        .unwrap();
+    assert_eq!(own(&world), Some(-1));
+    world
+        .operate(set(Setting::OffsetsRetentionMs, None))
+        .unwrap();
+    assert_eq!(own(&world), None);
+}
