@@ -142,9 +142,8 @@ impl<'a> Translator<'a> {
             return Err(format!("a repetition of a repetition: {operator}"));
         }
         self.out.push_str(operator);
-        if self.eat("?") {
-            self.out.push('?');
-        }
+        // Lazy or not, the same whole names match.
+        self.eat("?");
         *repeated = true;
         Ok(())
     }
@@ -417,6 +416,10 @@ mod tests {
         assert_eq!(matching(r"\pL\p{Lu}\p{Greek}", &["aBα"]), ["aBα"]);
         assert_eq!(matching(r"(?P<n>a)(?:b)(?s:.)", &["abc"]), ["abc"]);
         assert_eq!(matching("a]b}", &["a]b}"]), ["a]b}"]);
+        assert_eq!(
+            matching("a+?b??c{1,2}?", &["aac", "abcc", "ac?", "abccc"]),
+            ["aac", "abcc"]
+        );
     }
 
     #[test]

@@ -289,6 +289,44 @@ fn a_group_forms_revokes_before_it_assigns_and_empties() {
 }
 
 #[test]
+fn leadership_stays_with_its_member_when_another_leaves() {
+    let mut world = World::new(no_delay());
+    // Ids begin with the client's name: the leader's is the last in order.
+    let of = |client_id: &str, member_id: &str| {
+        let mut request = join(member_id);
+        request.client.id = client_id.into();
+        Request::Join(request)
+    };
+    let z = joined(world.ask(of("z", ""))).member_id;
+    let (a, b) = (world.send(of("a", "")), world.send(of("b", "")));
+    assert_eq!(joined(world.ask(of("z", &z))).leader, z);
+    let [a, b] = [a, b].map(|id| joined(world.answer(id).expect("all are here")).member_id);
+    world.ask(Request::Leave(Leave {
+        group_id: "g".into(),
+        members: vec![LeavingMember {
+            member_id: b,
+            group_instance_id: None,
+            reason: None,
+        }],
+    }));
+    let again = world.send(of("a", &a));
+    assert_eq!(joined(world.ask(of("z", &z))).leader, z);
+    assert_eq!(
+        joined(world.answer(again).expect("both are here")).leader,
+        z
+    );
+}
+
+#[test]
+fn a_protocol_that_a_join_repeats_counts_once() {
+    let mut world = World::new(no_delay());
+    let mut twice = join("");
+    twice.protocols.extend(join("").protocols);
+    let reply = joined(world.ask(Request::Join(twice)));
+    assert_eq!(reply.protocol_name.as_deref(), Some("range"));
+}
+
+#[test]
 fn a_refusal_writes_nothing() {
     let mut world = World::new(no_delay());
     let (a, _) = two(&mut world);
@@ -502,6 +540,24 @@ fn a_group_of_offsets_outlives_its_last_offset_until_the_next_look() {
     }
     world.advance(600_000);
     assert_eq!(world.live.census(), Census::default());
+}
+
+#[test]
+fn only_an_offset_that_was_there_counts_as_deleted() {
+    let mut world = World::new(no_delay());
+    assert_eq!(commit_error(world.ask(commit("", -1, 9))), ErrorCode::None);
+    let reply = world.ask(Request::OffsetDelete(OffsetDelete {
+        group_id: "g".into(),
+        topics: vec![("t".into(), vec![0, 1, 2])],
+    }));
+    let Reply::OffsetDelete(reply) = reply else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(
+        reply.topics[0].partitions,
+        [0, 1, 2].map(|index| (index, ErrorCode::None)),
+    );
+    assert_eq!(world.live.stats().offset_deletions, 1);
 }
 
 #[test]

@@ -27,7 +27,7 @@ use super::request::{
     ErrorCode, Heartbeat, Leave, LeaveReply, LeavingMember, LeftMember, Reply, RequestId,
 };
 use super::stats::Cause;
-use super::timers::Timer;
+use super::timers::{Timer, Timers};
 use super::types::{GroupId, MemberId, Millis};
 use super::{Actions, Coordinator};
 
@@ -70,11 +70,8 @@ impl Coordinator {
             .member_mut(&request.member_id)
             .ok_or(ErrorCode::UnknownMemberId)?;
         let deadline = now.plus(member.session_timeout_ms.into());
-        if member.session_armed.is_some_and(|armed| armed <= deadline) {
-            member.session_deadline = deadline;
-        } else {
-            self.arm_session(now, &request.group_id, &request.member_id);
-        }
+        let (group_id, member_id) = (&request.group_id, &request.member_id);
+        arm_session_at(&mut self.timers, deadline, group_id, member_id, member);
         if preparing {
             Err(ErrorCode::RebalanceInProgress)
         } else {
@@ -202,9 +199,10 @@ impl Coordinator {
 
     /// The member was seen: its session starts again.
     pub(super) fn arm_session(&mut self, now: Millis, group_id: &GroupId, member_id: &MemberId) {
-        if let Some(mut group) = self.classic.remove(&**group_id) {
-            self.arm_session_in(now, group_id, &mut group, member_id);
-            self.classic.insert(group_id.clone(), group);
+        let group = self.classic.get_mut(&**group_id);
+        if let Some(member) = group.and_then(|group| group.member_mut(member_id)) {
+            let deadline = now.plus(member.session_timeout_ms.into());
+            arm_session_at(&mut self.timers, deadline, group_id, member_id, member);
         }
     }
 
@@ -218,24 +216,7 @@ impl Coordinator {
     ) {
         if let Some(member) = group.member_mut(member_id) {
             let deadline = now.plus(member.session_timeout_ms.into());
-            self.arm_session_at(deadline, group_id, member_id, member);
-        }
-    }
-
-    fn arm_session_at(
-        &mut self,
-        deadline: Millis,
-        group_id: &GroupId,
-        member_id: &MemberId,
-        member: &mut group::Member,
-    ) {
-        member.session_deadline = deadline;
-        if member.session_armed.is_none_or(|armed| deadline < armed) {
-            member.session_armed = Some(deadline);
-            self.timers.arm(
-                Timer::Session(group_id.clone(), member_id.clone()),
-                deadline,
-            );
+            arm_session_at(&mut self.timers, deadline, group_id, member_id, member);
         }
     }
 
@@ -255,7 +236,7 @@ impl Coordinator {
             let parked = member.join.is_some() || member.sync.is_some();
             if member.session_deadline > now {
                 let deadline = member.session_deadline;
-                self.arm_session_at(deadline, group_id, member_id, member);
+                arm_session_at(&mut self.timers, deadline, group_id, member_id, member);
             } else if !parked || member.is_new {
                 self.expel(group_id, &mut group, member_id, actions);
                 self.rebalance(now, group_id, &mut group, Cause::SessionExpired, actions);
@@ -304,6 +285,24 @@ impl Coordinator {
             }
             self.keep(group_id, group);
         }
+    }
+}
+
+/// The member's session ends then. Its timer is moved only if it would look too late.
+fn arm_session_at(
+    timers: &mut Timers,
+    deadline: Millis,
+    group_id: &GroupId,
+    member_id: &MemberId,
+    member: &mut group::Member,
+) {
+    member.session_deadline = deadline;
+    if member.session_armed.is_none_or(|armed| deadline < armed) {
+        member.session_armed = Some(deadline);
+        timers.arm(
+            Timer::Session(group_id.clone(), member_id.clone()),
+            deadline,
+        );
     }
 }
 

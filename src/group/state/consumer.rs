@@ -295,9 +295,7 @@ impl ConsumerGroup {
         match value {
             Some(value) => {
                 let mut value = value.clone();
-                if !value.topics.is_sorted() {
-                    value.topics.sort_unstable();
-                }
+                value.topics.sort_unstable();
                 self.regexes.insert(pattern.clone(), value);
             }
             None => {

@@ -2,6 +2,8 @@
 //! both must know the same facts after each step.
 
 mod histories;
+mod migration;
+mod patterns;
 mod played;
 mod stories;
 mod world;

@@ -898,6 +898,29 @@ fn an_assignor_that_fails_leaves_the_last_target() {
 }
 
 #[test]
+fn without_an_assignor_in_the_settings_there_is_the_uniform_one() {
+    let mut none = config();
+    none.assignors.clear();
+    let mut world = World::new(none, &[("t", 4)]);
+    assert_eq!(count(&world.beat(joining("a", &["t"])).assignment), Some(4));
+    assert_eq!(&*world.describe().assignor_name, "uniform");
+}
+
+#[test]
+fn a_member_that_leaves_takes_all_its_records_along() {
+    let mut world = one_member();
+    world.beat(joining("b", &["t"]));
+    world.beat(beating("a", -1));
+    let of_a = world.live.snapshot().filter(|record| match record {
+        Record::ConsumerGroupMemberMetadata { member_id, .. }
+        | Record::ConsumerGroupTargetAssignmentMember { member_id, .. }
+        | Record::ConsumerGroupCurrentMemberAssignment { member_id, .. } => &**member_id == "a",
+        _ => false,
+    });
+    assert_eq!(of_a.count(), 0);
+}
+
+#[test]
 fn an_emptied_group_can_be_deleted_and_joined_classically() {
     let mut world = one_member();
     let delete = Request::Delete {
