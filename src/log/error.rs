@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[non_exhaustive]
 pub enum Error {
     /// The system refused an operation.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}; check the disk, and who may write there", path.display())]
     Io {
         /// What was tried.
         action: &'static str,
@@ -75,7 +75,7 @@ pub enum Error {
         asked: String,
     },
     /// A frame longer than the format can hold.
-    #[error("a record of {bytes} bytes is more than the log takes ({bytes_max})")]
+    #[error("a record of {bytes} bytes is more than the log takes ({bytes_max}); make it smaller")]
     TooLarge {
         /// The payload's length.
         bytes: u64,
@@ -83,16 +83,16 @@ pub enum Error {
         bytes_max: u64,
     },
     /// An earlier write or sync failed. What was written since the last good sync may be lost, so the log takes nothing more.
-    #[error("the log failed and takes nothing more: {reason}; check the disk, then restart")]
+    #[error("the log failed and takes nothing more until a restart: {reason}")]
     Failed {
         /// The first failure.
         reason: Arc<str>,
     },
     /// The reader asked to stop.
-    #[error("reading the log was stopped")]
+    #[error("reading the log was stopped; open it again to read it")]
     Stopped,
     /// The log was closed.
-    #[error("the log is closed")]
+    #[error("the log is closed; open it again to write")]
     Closed,
 }
 
@@ -144,4 +144,73 @@ fn is_full(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_says_what_happened_where_and_what_to_do() {
+        let path = || PathBuf::from("/data/convoke");
+        let worn_out = || io::Error::other("the disk is worn out");
+        let all = [
+            Error::io("write", &path(), worn_out()),
+            Error::room("write", &path(), 7, io::ErrorKind::StorageFull.into()),
+            Error::damaged(&path(), 64, "its header is not what was written"),
+            Error::InUse { path: path() },
+            Error::NotOurs {
+                path: path(),
+                found: "it holds thesis.txt".to_owned(),
+            },
+            Error::Newer {
+                path: path(),
+                found: 2,
+                known: 1,
+            },
+            Error::Differs {
+                path: path(),
+                key: "node.id",
+                stored: "1".to_owned(),
+                asked: "7".to_owned(),
+            },
+            Error::TooLarge {
+                bytes: 9,
+                bytes_max: 8,
+            },
+            Error::Failed {
+                reason: Error::io("sync", &path(), worn_out()).to_string().into(),
+            },
+            Error::Stopped,
+            Error::Closed,
+        ];
+        for error in all {
+            let (what, to_do) = match &error {
+                Error::Io { .. } => ("write /data/convoke: the disk is worn out", "check"),
+                Error::NoRoom { .. } => ("of /data/convoke for 7 more bytes", "free some"),
+                Error::Damaged { .. } => ("/data/convoke is damaged at byte 64", "backup"),
+                Error::InUse { .. } => ("/data/convoke is in use", "choose another"),
+                Error::NotOurs { .. } => ("it holds thesis.txt", "choose an empty"),
+                Error::Newer { .. } => ("has format 2", "start the version that wrote it"),
+                Error::Differs { .. } => ("node.id=1, but 7", "set node.id=1"),
+                Error::TooLarge { .. } => ("9 bytes", "make it smaller"),
+                Error::Failed { .. } => ("sync /data/convoke", "restart"),
+                Error::Stopped => ("stopped", "open it again"),
+                Error::Closed => ("closed", "open it again"),
+            };
+            let text = error.to_string();
+            assert!(text.contains(what) && text.contains(to_do), "{text}");
+            assert!(!text.contains('\n'), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_known_by_whichever_call_it_comes() {
+        let path = Path::new("/data");
+        let full = || io::Error::from(io::ErrorKind::QuotaExceeded);
+        assert!(Error::room("write", path, 1, full()).is_full());
+        assert!(Error::io("rename", path, full()).is_full());
+        assert!(!Error::room("write", path, 1, io::Error::other("worn out")).is_full());
+        assert!(!Error::Closed.is_full());
+    }
 }

@@ -1,7 +1,6 @@
 //! Opening the group log: which snapshots count, and one pass over the segments for all partitions. Nothing can be
 //! appended before it is done.
 
-use std::fmt;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, mpsc};
@@ -271,12 +270,6 @@ impl<'a> Meter<'a> {
             bytes_done: bytes_done.min(self.total),
             bytes_total: self.total,
         });
-    }
-}
-
-impl fmt::Debug for Meter<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Meter({} of {})", self.told, self.total)
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use convoke::log::LogOptions;
 use convoke::log::fault_fs::{FaultFs, Survive};
-use convoke::log::fs::Open;
+use convoke::log::fs::{Fs, Open};
 
 use super::{
     DIR, all, check, frame, open, open_with, payload, place, run, runtime, small, state_after,
@@ -166,4 +166,19 @@ fn a_segment_that_a_crash_left_empty_and_short_gives_its_place_to_the_next() {
         runtime().block_on(wait_for(&mut shard, position)).unwrap();
     }
     assert_eq!(open(&fs).unwrap().1, state_after(3));
+}
+
+#[test]
+fn the_record_of_a_disk_says_what_was_done_to_it() {
+    let fs = FaultFs::recording();
+    let dir = Path::new("/here");
+    fs.create_dirs(dir).unwrap();
+    let file = fs.open(&dir.join("file"), Open::Create).unwrap();
+    file.write_at(&[b"abc"], 4).unwrap();
+    fs.mark(7);
+    assert_eq!(format!("{fs:?}"), "FaultFs", "not its whole record");
+    assert_eq!(
+        fs.describe(fs.op_count()),
+        "CreateDirs(\"/here\")\nCreate(\"/here/file\", 0)\nWrite(0, at 4, 3 bytes)\nMark(7)\n"
+    );
 }

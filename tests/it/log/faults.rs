@@ -12,8 +12,8 @@ use convoke::log::fs::{Fs, Open};
 use convoke::log::{Error, GroupLog, LogOptions, Position, Progress, Recovery, ShardLog, SyncMode};
 
 use super::{
-    DIR, KEYS, State, all, apply, folder, frame, open, open_with, payload, place, run, runtime,
-    small, snapshot, state_after, wait_for,
+    DIR, KEYS, PARTITIONS, State, all, apply, folder, frame, open, open_with, payload, place, run,
+    runtime, small, snapshot, state_after, wait_for,
 };
 
 fn group_file(fs: &FaultFs, suffix: &str) -> PathBuf {
@@ -126,6 +126,24 @@ fn a_failed_write_ends_the_log() {
     fs.fail_writes_after(Some(0));
     let error = append(&mut shard, 2, 100).unwrap_err();
     assert!(error.to_string().contains("cannot write"), "{error}");
+}
+
+#[test]
+fn a_panic_of_the_thread_that_writes_is_a_failure_of_the_log() {
+    let fs = FaultFs::new();
+    let options = LogOptions {
+        on_sync: Some(Arc::new(|sample| {
+            assert_eq!(sample.frames, 0, "a faulty listener")
+        })),
+        ..small()
+    };
+    let (log, _) = open_with(&fs, options).unwrap();
+    let mut shard = all(&log);
+    shard.append(0, payload(2)).unwrap();
+    let reason = runtime().block_on(log.failed()).to_string();
+    assert!(reason.contains("panicked"), "{reason}");
+    assert!(matches!(shard.reserve(10), Err(Error::Failed { .. })));
+    assert!(matches!(log.close(), Err(Error::Failed { .. })));
 }
 
 /// Reserves and appends until the disk is full; gives the last number that was appended.
@@ -487,6 +505,29 @@ fn a_snapshot_that_is_dropped_unfinished_leaves_nothing() {
 }
 
 #[test]
+fn a_second_snapshot_at_a_time_and_one_of_no_partition_come_to_nothing() {
+    let fs = FaultFs::new();
+    let (log, _) = open(&fs).unwrap();
+    let mut shard = all(&log);
+    append(&mut shard, 2, 100).unwrap();
+    let mut first = shard.snapshot(0);
+    for mut other in [shard.snapshot(0), shard.snapshot(PARTITIONS)] {
+        other.push(frame(0, 4, 100));
+        assert_eq!(other.backlog_bytes(), 0);
+        other.finish();
+    }
+    first.push(frame(0, 2, 100));
+    first.finish();
+    runtime().block_on(async {
+        while log.stats().snapshot_count == 0 {
+            shard.changed().await.unwrap();
+        }
+    });
+    drop((shard, log));
+    assert_eq!(open(&fs).unwrap().1, State::from([((0, 0), 2)]));
+}
+
+#[test]
 fn a_snapshot_may_be_pushed_while_the_partition_changes() {
     let fs = FaultFs::new();
     let (log, _) = open(&fs).unwrap();
@@ -537,6 +578,26 @@ fn a_partition_can_be_read_again_while_the_log_is_open() {
         shard.reload(partition, &mut sink).unwrap();
     }
     assert_eq!(again, state_after(101));
+}
+
+#[test]
+fn reading_again_stops_with_its_reader_and_refuses_what_is_damaged() {
+    let fs = FaultFs::new();
+    let (log, _) = open(&fs).unwrap();
+    let mut shard = all(&log);
+    append(&mut shard, 2, 100).unwrap();
+    append(&mut shard, 4, 100).unwrap();
+    let stopped = shard.reload(0, &mut |_| ControlFlow::Break(()));
+    assert!(matches!(stopped, Err(Error::Stopped)));
+    let segment = group_file(&fs, ".seg");
+    fs.flip(&segment, find(&fs, &segment, 0, 4), 1);
+    let mut seen = 0;
+    let damaged = shard.reload(0, &mut |_| {
+        seen += 1;
+        ControlFlow::Continue(())
+    });
+    assert!(matches!(damaged, Err(Error::Damaged { .. })));
+    assert_eq!(seen, 1);
 }
 
 #[test]
@@ -619,7 +680,48 @@ fn a_log_in_memory_is_durable_at_once() {
     assert_eq!(shard.durable(), position);
     assert_eq!(runtime().block_on(shard.changed()).unwrap(), position);
     assert_eq!(shard.wants_snapshot(), None);
+    let mut snapshot = shard.snapshot(0);
+    snapshot.push(payload(2));
+    assert_eq!(snapshot.backlog_bytes(), 0);
+    snapshot.finish();
+    let nothing = shard.reload(0, &mut |_| ControlFlow::Continue(()));
+    assert!(matches!(nothing, Err(Error::Closed)), "it keeps nothing");
     log.close().unwrap();
+}
+
+/// They stand in the log of a server that fails, so they must not show what clients stored.
+#[test]
+fn handles_show_figures_and_no_payload() {
+    let fs = FaultFs::new();
+    let options = small();
+    let shown = format!("{options:?}");
+    assert!(
+        shown.contains("sync: Always") && shown.contains("segment_bytes: 4096"),
+        "{shown}"
+    );
+    let (log, _) = open_with(&fs, options.clone()).unwrap();
+    let mut shard = all(&log);
+    let secret = Bytes::from_static(b"0123456789abcdef secret");
+    let position = shard.append(0, secret).unwrap();
+    runtime().block_on(wait_for(&mut shard, position)).unwrap();
+    assert_eq!(position.to_string(), position.number().to_string());
+    let memory = GroupLog::memory();
+    for (log, shard) in [(&log, &shard), (&memory, &all(&memory))] {
+        let shown = format!("{log:?} {shard:?}");
+        assert!(shown.contains("frame_count: "), "{shown}");
+        assert!(!shown.contains("secret"), "{shown}");
+    }
+    drop((shard, log));
+    let folder = folder(&fs).unwrap();
+    let shown = format!("{folder:?}");
+    assert!(
+        shown.contains("node_id: 1") && shown.contains(DIR),
+        "{shown}"
+    );
+    let recovery = Recovery::open(folder, options).unwrap();
+    let by_hand = recovery.run_by_hand(&mut |_| ControlFlow::Continue(()));
+    let shown = format!("{:?}", by_hand.unwrap());
+    assert!(shown.contains("frame_count: 0"), "{shown}");
 }
 
 #[test]

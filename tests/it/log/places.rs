@@ -63,6 +63,14 @@ fn a_folder_in_use_is_refused() {
 }
 
 #[test]
+fn a_lock_that_the_system_refuses_is_not_taken_for_one_that_is_held() {
+    let real = tempfile::tempdir().unwrap();
+    std::fs::create_dir(real.path().join("convoke.lock")).unwrap();
+    let error = folder_of(RealFs::shared(), real.path()).unwrap_err();
+    assert!(matches!(error, Error::Io { action: "lock", .. }), "{error}");
+}
+
+#[test]
 fn a_folder_of_other_settings_is_refused_with_both() {
     let fs = FaultFs::new();
     drop(folder(&fs).unwrap());
@@ -209,6 +217,19 @@ fn the_real_disk_does_as_the_door_says() {
         fs.remove_dir_all(&dir.join("below")).unwrap();
         assert!(fs.list(dir).unwrap().is_empty());
     }
+}
+
+/// Nothing can be kept in a device, and the system says so.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_the_real_disk_refuses_is_told() {
+    let full = RealFs.open(Path::new("/dev/full"), Open::Write).unwrap();
+    let error = full.write_at(&[b"a"], 0).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+    assert!(full.preallocate(10).is_err());
+    let real = tempfile::tempdir().unwrap();
+    let dir = RealFs.open(real.path(), Open::Read).unwrap();
+    assert!(dir.read_at(&mut [0; 8], 0).is_err(), "a folder is no file");
 }
 
 #[test]
