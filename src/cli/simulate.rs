@@ -1,7 +1,8 @@
 //! `convoke simulate`: worlds of the simulation, one after the other or on all cores.
 
-use std::io::Write as _;
+use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use clap::Args;
@@ -67,6 +68,15 @@ impl Simulate {
 
     /// Lives through the worlds and tells how they end.
     pub(super) fn run(&self) -> Result<(), Error> {
+        self.live(run, &Mutex::new(std::io::stdout()))
+    }
+
+    /// As [`run`](Self::run), where `world` lives through one and `out` is told.
+    fn live(
+        &self,
+        world: impl Fn(&Options) -> Outcome + Sync,
+        out: &Mutex<impl Write + Send>,
+    ) -> Result<(), Error> {
         let (next, done, failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let cores = if self.trace { 1 } else { cores };
@@ -79,9 +89,9 @@ impl Simulate {
                             break;
                         }
                         let seed = self.seed.wrapping_add(begun);
-                        let outcome = run(&self.options(seed));
+                        let outcome = world(&self.options(seed));
                         failed.fetch_add(u64::from(outcome.failure.is_some()), Ordering::Relaxed);
-                        self.tell(seed, &outcome);
+                        self.tell(seed, &outcome, &mut *lock(out));
                         self.tell_progress(done.fetch_add(1, Ordering::Relaxed) + 1);
                     }
                 });
@@ -89,11 +99,11 @@ impl Simulate {
         });
         let failed = failed.into_inner();
         if self.seeds > 1 {
-            let mut out = std::io::stdout().lock();
             let _ = writeln!(
-                out,
+                lock(out),
                 "{} seeds of {} steps, {failed} failed",
-                self.seeds, self.steps
+                self.seeds,
+                self.steps
             );
         }
         match failed {
@@ -113,8 +123,7 @@ impl Simulate {
     }
 
     /// A reader that is gone does not end the run.
-    fn tell(&self, seed: u64, outcome: &Outcome) {
-        let mut out = std::io::stdout().lock();
+    fn tell(&self, seed: u64, outcome: &Outcome, out: &mut impl Write) {
         for line in &outcome.story {
             let _ = writeln!(out, "{line}");
         }
@@ -131,11 +140,16 @@ impl Simulate {
     }
 }
 
+fn lock<W>(out: &Mutex<W>) -> MutexGuard<'_, W> {
+    out.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::sim::Failure;
 
     #[derive(Parser)]
     struct Command {
@@ -163,5 +177,51 @@ mod tests {
             let parsed = Command::try_parse_from(words).unwrap().simulate;
             assert_eq!(parsed.options(parsed.seed), options, "{command}");
         }
+    }
+    /// How the worlds end that the words ask for, of which the one with seed 6 fails, and what is told.
+    fn lived(words: &str) -> (Result<(), Error>, String) {
+        let simulate = Command::try_parse_from(words.split(' ')).unwrap().simulate;
+        let world = |options: &Options| Outcome {
+            trace_hash: options.seed,
+            simulated_ms: 1_000,
+            story: Vec::new(),
+            failure: (options.seed == 6).then(|| Failure {
+                options: options.clone(),
+                step: 9,
+                text: "a partition has two owners".to_owned(),
+            }),
+        };
+        let out = Mutex::new(Vec::new());
+        let done = simulate.live(world, &out);
+        (done, String::from_utf8(out.into_inner().unwrap()).unwrap())
+    }
+
+    #[test]
+    fn a_world_that_fails_is_exit_code_1_and_the_command_that_repeats_it() {
+        let (done, told) = lived("simulate --seed 5 --seeds 3 --steps 40 --faults disk,clock");
+        let error = done.unwrap_err();
+        assert_eq!(error.exit_code(), 1);
+        assert_eq!(error.to_string(), "1 of 3 worlds fail");
+        assert_eq!(
+            told,
+            "seed 6 fails at step 9: a partition has two owners\n\
+             repeat it with: convoke simulate --seed 6 --steps 40 --faults disk,clock --trace\n\
+             seed 6: trace 0000000000000006, 1000 ms simulated\n\
+             3 seeds of 40 steps, 1 failed\n"
+        );
+        // That command fails as well.
+        let (done, again) = lived("simulate --seed 6 --steps 40 --faults disk,clock --trace");
+        assert_eq!(done.unwrap_err().to_string(), "1 of 1 worlds fail");
+        assert_eq!(
+            again,
+            told.split_inclusive('\n').take(3).collect::<String>()
+        );
+    }
+
+    #[test]
+    fn worlds_without_a_failure_are_exit_code_0() {
+        let (done, told) = lived("simulate --seed 7 --seeds 3 --steps 40");
+        assert!(done.is_ok());
+        assert_eq!(told, "3 seeds of 40 steps, 0 failed\n");
     }
 }
