@@ -525,6 +525,33 @@ fn a_join_sent_again_supersedes_the_parked_one() {
 }
 
 #[test]
+fn a_group_whose_last_member_leaves_is_empty_at_once_although_an_id_was_handed_out() {
+    let mut world = World::new(no_delay());
+    let a = joined(world.ask(Request::Join(join("")))).member_id;
+    world.ask(sync(&a, 1, &[(&a, "A")]));
+    let b = joined(world.ask(Request::Join(Join {
+        member_id_required: true,
+        ..join("")
+    })));
+    assert_eq!(b.error, ErrorCode::MemberIdRequired);
+    world.ask(Request::Leave(Leave {
+        group_id: "g".into(),
+        members: vec![LeavingMember {
+            member_id: a,
+            group_instance_id: None,
+            reason: None,
+        }],
+    }));
+    // No timer has had its turn since: whoever comes next belongs to the generation after the one that nobody is in.
+    let c = joined(world.ask(Request::Join(join(""))));
+    assert_eq!((c.error, c.generation), (ErrorCode::None, 3));
+    let b_joins = world.send(Request::Join(join(&b.member_id)));
+    world.ask(Request::Join(join(&c.member_id)));
+    let b = joined(world.answer(b_joins).expect("the id is still good"));
+    assert_eq!((b.error, b.generation), (ErrorCode::None, 4));
+}
+
+#[test]
 fn a_group_of_offsets_outlives_its_last_offset_until_the_next_look() {
     let mut world = World::new(no_delay());
     assert_eq!(commit_error(world.ask(commit("", -1, 9))), ErrorCode::None);

@@ -21,6 +21,8 @@ PARKING = ("JoinGroup", "SyncGroup")
 # How long an answer may take, how long the other server's may take after the first, and how long we wait to see that
 # a request is parked. None of these decides what is compared.
 ANSWER_S, CATCH_UP_S, PARKED_S = 30.0, 5.0, 0.06
+# How long a timer of Kafka's may take that is due at once.
+TIMER_S = 0.3
 
 OUR_IDS = re.compile(r"m\d+-\d+|" + resolve.NOBODY)
 ID_FIELDS = ("MemberId", "Leader")
@@ -252,6 +254,8 @@ class Duel:
         api, _, body = request
         if api in ("CreateTopics", "DeleteTopics", "CreatePartitions"):
             self.await_topics()
+        elif api == "LeaveGroup":
+            self.await_empty(body["GroupId"])
         elif api == "IncrementalAlterConfigs":
             time.sleep(0.1)
         elif api == "ConsumerGroupHeartbeat" and (body["SubscribedTopicRegex"] or self.story.setting.pattern):
@@ -389,6 +393,20 @@ class Duel:
         request = self.story.settle(group)
         if request:
             self.exchange(*request[1:], request[0])
+
+    def await_empty(self, group_id):
+        """Where the last member leaves a group that has handed out an id, Kafka makes it Empty, in the next generation, by
+        a timer of no time: whoever joins before it has fired is in that generation, whoever comes later in the one
+        after. Lets it fire."""
+        end = time.monotonic() + TIMER_S
+        while True:
+            pendings = [w.send("DescribeGroups", 5, "c0", {"Groups": [group_id]}) for w in self.worlds]
+            await_any(pendings, ANSWER_S)
+            groups = [g for w, p in zip(self.worlds, pendings) for g in w.receive(p, "DescribeGroups", 5).get("Groups", [])]
+            gathers = any(g["GroupState"] == "PreparingRebalance" and not g["Members"] for g in groups)
+            if not gathers or time.monotonic() > end:
+                return
+            time.sleep(0.005)
 
     def await_alike(self, group):
         """Patterns are matched in the background: waits until both tell the same of the group."""

@@ -71,7 +71,8 @@ impl Coordinator {
         self.stats.began(cause);
         group.phase = Phase::PreparingRebalance;
         group.state_timestamp = now;
-        if group.all_joined() {
+        // With nobody left there is nobody to wait with: ids that were handed out do not hold up an Empty group.
+        if group.all_joined() || group.member_count() == 0 {
             self.complete_join(now, group_id, group, actions);
         } else {
             let deadline = now.plus(group.rebalance_timeout_ms());
