@@ -1,5 +1,7 @@
 //! The thread that writes: everything queued in one write, one sync for all of it, then each shard that had a frame in
 //! it learns its new durable position. While a sync runs the next batch gathers; that is the whole group commit.
+//!
+//! In the interval mode nobody waits for a sync, so a thread of its own makes it, and writing goes on.
 #![expect(
     clippy::disallowed_methods,
     reason = "measures syncs and paces the interval mode"
@@ -7,8 +9,8 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::thread;
-use std::time::Instant;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use super::error::Error;
 use super::group::{Position, SyncMode, SyncSample};
@@ -24,6 +26,8 @@ const PINNED_SEGMENTS: u64 = 4;
 pub(super) enum Work {
     Frames(Vec<Queued>),
     Sync,
+    /// The sync in the background has ended.
+    Synced,
     Drop,
     Close,
 }
@@ -37,6 +41,18 @@ pub(super) struct Committer {
     unsynced: (u64, u64),
     /// When the interval mode syncs next.
     sync_at: Option<Instant>,
+    /// Whether syncs that nobody waits for may run beside the writing.
+    has_threads: bool,
+    background: Option<Background>,
+}
+
+/// A sync that runs beside the writing.
+struct Background {
+    /// Positions below were written when it began.
+    lsn: u64,
+    /// What it makes durable: frames, bytes.
+    unsynced: (u64, u64),
+    thread: JoinHandle<(Result<(), Error>, Duration)>,
 }
 
 impl Committer {
@@ -47,13 +63,16 @@ impl Committer {
             spent: Vec::new(),
             unsynced: (0, 0),
             sync_at: None,
+            has_threads: false,
+            background: None,
         };
         committer.count();
         committer
     }
 
     /// Starts the thread.
-    pub(super) fn start(self) -> std::io::Result<thread::JoinHandle<()>> {
+    pub(super) fn start(mut self) -> std::io::Result<JoinHandle<()>> {
+        self.has_threads = true;
         thread::Builder::new()
             .name("convoke-log".into())
             .spawn(move || self.run())
@@ -89,7 +108,8 @@ impl Committer {
                 self.disk.stock_up();
                 Ok(())
             }
-            Work::Sync => self.sync(),
+            Work::Sync => self.sync_beside(),
+            Work::Synced => self.end_background(),
             Work::Drop => self.drop_segments(),
             Work::Close => self.close(),
         }
@@ -101,7 +121,10 @@ impl Committer {
             let spent = std::mem::take(&mut self.spent);
             return Some(Work::Frames(std::mem::replace(&mut queue.frames, spent)));
         }
-        if queue.sync_wanted_lsn > queue.synced_lsn {
+        if std::mem::take(&mut queue.sync_ended) {
+            return Some(Work::Synced);
+        }
+        if queue.sync_wanted_lsn > queue.synced_lsn && self.background.is_none() {
             return Some(Work::Sync);
         }
         if queue.drop_wanted {
@@ -119,9 +142,9 @@ impl Committer {
             if let Some(work) = self.look(&mut queue) {
                 return work;
             }
-            let left = self
-                .sync_at
-                .map(|at| at.saturating_duration_since(Instant::now()));
+            // One at a time: the next begins when the last has ended.
+            let sync_at = self.sync_at.filter(|_| self.background.is_none());
+            let left = sync_at.map(|at| at.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 return Work::Sync;
             }
@@ -165,7 +188,7 @@ impl Committer {
             SyncMode::Interval(every) => {
                 self.sync_at.get_or_insert_with(|| Instant::now() + every);
                 if self.sync_at.is_some_and(|at| at <= Instant::now()) {
-                    self.sync()?;
+                    self.sync_beside()?;
                 }
             }
             SyncMode::Never => {}
@@ -200,31 +223,95 @@ impl Committer {
         Ok(())
     }
 
+    /// Syncs what is written, and comes back when that is done.
     fn sync(&mut self) -> Result<(), Error> {
+        self.end_background()?;
         self.sync_at = None;
-        let (frames, bytes) = std::mem::take(&mut self.unsynced);
-        if frames > 0 {
+        let unsynced = std::mem::take(&mut self.unsynced);
+        if unsynced.0 > 0 {
             let start = Instant::now();
             self.segments.sync()?;
-            let took = start.elapsed();
-            self.disk
-                .counters
-                .sync_count
-                .fetch_add(1, Ordering::Relaxed);
-            if let Some(on_sync) = &self.disk.options.on_sync {
-                on_sync(SyncSample {
-                    took,
-                    frames,
-                    bytes,
-                });
-            }
+            self.report_sync(unsynced, start.elapsed());
         }
+        self.publish_synced(self.segments.next_lsn());
+        Ok(())
+    }
+
+    /// Syncs what is written: beside the writing where no reply waits for it.
+    fn sync_beside(&mut self) -> Result<(), Error> {
+        if self.background.is_some() {
+            return Ok(());
+        }
+        let is_awaited = matches!(self.disk.options.sync, SyncMode::Always);
+        if is_awaited || !self.has_threads || self.unsynced.0 == 0 {
+            return self.sync();
+        }
+        let Some(sync) = self.segments.begin_sync() else {
+            return self.sync();
+        };
+        let (lsn, disk) = (self.segments.next_lsn(), self.disk.clone());
+        let thread = thread::Builder::new()
+            .name("convoke-log-sync".into())
+            .spawn(move || {
+                let start = Instant::now();
+                let done = sync.run();
+                let took = start.elapsed();
+                let mut queue = disk.lock();
+                queue.sync_ended = true;
+                disk.poke(&mut queue);
+                (done, took)
+            });
+        let Ok(thread) = thread else {
+            // No thread to be had: then writing waits.
+            return self.sync();
+        };
+        self.sync_at = None;
+        self.background = Some(Background {
+            lsn,
+            unsynced: std::mem::take(&mut self.unsynced),
+            thread,
+        });
+        Ok(())
+    }
+
+    /// Waits for the sync in the background, if there is one, and takes in what it did.
+    fn end_background(&mut self) -> Result<(), Error> {
+        let Some(background) = self.background.take() else {
+            return Ok(());
+        };
+        let Ok((done, took)) = background.thread.join() else {
+            return Err(Error::Failed {
+                reason: "the thread that syncs it panicked".into(),
+            });
+        };
+        self.disk.lock().sync_ended = false;
+        done?;
+        self.segments.end_sync(background.lsn);
+        self.report_sync(background.unsynced, took);
+        self.publish_synced(background.lsn);
+        Ok(())
+    }
+
+    fn report_sync(&self, (frames, bytes): (u64, u64), took: Duration) {
+        self.disk
+            .counters
+            .sync_count
+            .fetch_add(1, Ordering::Relaxed);
+        if let Some(on_sync) = &self.disk.options.on_sync {
+            on_sync(SyncSample {
+                took,
+                frames,
+                bytes,
+            });
+        }
+    }
+
+    fn publish_synced(&self, lsn: u64) {
         let mut queue = self.disk.lock();
-        queue.synced_lsn = self.segments.next_lsn();
+        queue.synced_lsn = lsn;
         if queue.progress_waits > 0 {
             self.disk.progress.notify_all();
         }
-        Ok(())
     }
 
     /// Tells every shard with a frame in the batch, and only those.

@@ -74,6 +74,8 @@ pub(super) struct Queue {
     pub(super) synced_lsn: u64,
     /// A snapshot waits for positions below this to be synced.
     pub(super) sync_wanted_lsn: u64,
+    /// The sync beside the writing has ended.
+    pub(super) sync_ended: bool,
     /// A snapshot was finished: segments may be dropped.
     pub(super) drop_wanted: bool,
     pub(super) closing: bool,
@@ -222,6 +224,7 @@ impl Disk {
                 written_lsn: beginning.next_lsn,
                 synced_lsn: beginning.next_lsn,
                 sync_wanted_lsn: 0,
+                sync_ended: false,
                 drop_wanted: true,
                 closing: false,
                 failed: None,

@@ -138,6 +138,25 @@ pub(super) struct Opened {
     pub(super) spares: Vec<Spare>,
 }
 
+/// A sync that another thread runs.
+#[derive(Debug)]
+pub(super) struct PendingSync {
+    path: PathBuf,
+    file: Arc<dyn FsFile>,
+}
+
+impl PendingSync {
+    /// Makes everything durable that was written before it was made.
+    ///
+    /// # Errors
+    /// As [`Segments::sync`].
+    pub(super) fn run(&self) -> Result<(), Error> {
+        self.file
+            .sync_data()
+            .map_err(|e| Error::io("sync", &self.path, e))
+    }
+}
+
 impl Segments {
     /// The position of the next frame.
     pub(super) fn next_lsn(&self) -> u64 {
@@ -258,6 +277,21 @@ impl Segments {
         }
         self.floor = self.next_lsn;
         Ok(())
+    }
+
+    /// A sync of everything written, for another thread to run; `None` if there is nothing to sync.
+    /// [`Segments::end_sync`] must follow.
+    pub(super) fn begin_sync(&self) -> Option<PendingSync> {
+        let (segment, file) = self.segments.last().zip(self.active.as_ref())?;
+        Some(PendingSync {
+            path: segment.path.clone(),
+            file: file.clone(),
+        })
+    }
+
+    /// Everything below `lsn` has been synced.
+    pub(super) fn end_sync(&mut self, lsn: u64) {
+        self.floor = self.floor.max(lsn);
     }
 
     /// Syncs, and leaves a mark that everything before it was durable, if there is room: damage is then told from a

@@ -672,6 +672,44 @@ fn other_sync_modes_do_not_wait_for_the_disk() {
 }
 
 #[test]
+fn writing_goes_on_beside_a_sync_of_the_interval_mode() {
+    let fs = FaultFs::new();
+    let options = LogOptions {
+        sync: SyncMode::Interval(Duration::from_millis(1)),
+        ..LogOptions::default()
+    };
+    let (log, _) = open_with(&fs, options).unwrap();
+    let mut shard = all(&log);
+    append(&mut shard, 1, 100).unwrap();
+    fs.hold_syncs(true);
+    append(&mut shard, 2, 100).unwrap();
+    fs.wait_for_held_sync();
+    (3..=10).for_each(|n| append(&mut shard, n, 100).unwrap());
+    let synced = fs.sync_count();
+    fs.hold_syncs(false);
+    drop((shard, log));
+    assert!(fs.sync_count() > synced, "closing syncs the rest");
+    assert_eq!(open(&fs).unwrap().1[&(0, 0)], 10);
+}
+
+#[test]
+fn a_sync_that_fails_beside_the_writing_fails_the_log() {
+    let fs = FaultFs::new();
+    let options = LogOptions {
+        sync: SyncMode::Interval(Duration::from_millis(1)),
+        ..LogOptions::default()
+    };
+    let (log, _) = open_with(&fs, options).unwrap();
+    let mut shard = all(&log);
+    append(&mut shard, 1, 100).unwrap();
+    fs.fail_syncs_after(Some(0));
+    let _ = append(&mut shard, 2, 100);
+    let error = runtime().block_on(log.failed());
+    assert!(error.to_string().contains("sync"), "{error}");
+    assert!(log.close().is_err());
+}
+
+#[test]
 fn a_log_in_memory_is_durable_at_once() {
     let log = GroupLog::memory();
     let mut shard = log.shard([0]);
