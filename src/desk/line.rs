@@ -1,5 +1,7 @@
 //! What order a connection keeps: one request in service at a time, as Kafka mutes a channel, so that replies leave in the
-//! order of the requests. Not here: sockets and bytes.
+//! order of the requests. Commits that came one behind the other are in service together: those of one group are served
+//! in their order all the same, because they go to one desk, those of different groups know nothing of each other, and
+//! all of them can share one sync. Not here: sockets and bytes.
 
 use super::hop::Arrival;
 use crate::group::request::Reply;
@@ -31,7 +33,7 @@ impl From<Arrival> for Turn {
 /// The line in front of a connection's desk.
 #[derive(Debug, Default)]
 pub struct Line {
-    in_service: bool,
+    in_service: usize,
 }
 
 impl Line {
@@ -43,17 +45,29 @@ impl Line {
         &mut self,
         take: impl FnOnce() -> Result<Option<R>, E>,
     ) -> Result<Option<R>, E> {
-        if self.in_service {
+        if self.in_service > 0 {
             return Ok(None);
         }
+        self.join(take)
+    }
+
+    /// Takes a request into service beside those that are: only a commit that came right behind commits. Their answers
+    /// must leave in the order in which they were taken.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub fn join<R, E>(
+        &mut self,
+        take: impl FnOnce() -> Result<Option<R>, E>,
+    ) -> Result<Option<R>, E> {
         let request = take()?;
-        self.in_service = request.is_some();
+        self.in_service += usize::from(request.is_some());
         Ok(request)
     }
 
-    /// The request in service has been answered.
+    /// A request in service has been answered.
     pub fn answered(&mut self) {
-        self.in_service = false;
+        self.in_service = self.in_service.saturating_sub(1);
     }
 }
 
@@ -72,5 +86,16 @@ mod tests {
         assert_eq!(next(&mut line), Some(2));
         line.answered();
         assert_eq!(next(&mut line), None);
+    }
+
+    #[test]
+    fn the_next_request_waits_for_all_that_are_in_service_together() {
+        let mut line = Line::default();
+        assert_eq!(line.next(|| Ok::<_, ()>(Some(1))), Ok(Some(1)));
+        assert_eq!(line.join(|| Ok::<_, ()>(Some(2))), Ok(Some(2)));
+        line.answered();
+        assert_eq!(line.next(|| Ok::<_, ()>(Some(3))), Ok(None));
+        line.answered();
+        assert_eq!(line.next(|| Ok::<_, ()>(Some(3))), Ok(Some(3)));
     }
 }

@@ -109,6 +109,12 @@ impl FrameBuffer {
         Ok(Some(frame))
     }
 
+    /// The API key of the next frame, if it is whole.
+    pub(crate) fn next_key(&self) -> Option<i16> {
+        let length = self.length_in(&self.bytes).ok()??;
+        key_of(self.bytes.get(4..4 + length)?)
+    }
+
     /// Takes in what was read, and gives the first frame at once if it is whole.
     ///
     /// The common case, one small frame in one read, so costs one allocation of exactly its size.
@@ -140,6 +146,11 @@ impl FrameBuffer {
     }
 }
 
+/// The API key of a frame.
+pub(crate) fn key_of(frame: &[u8]) -> Option<i16> {
+    frame.first_chunk().map(|key| i16::from_be_bytes(*key))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,6 +179,21 @@ mod tests {
             assert_eq!(got, [&b"one"[..], b"second", b"3"], "cut at {cut}");
             assert!(buffer.is_empty());
         }
+    }
+
+    #[test]
+    fn the_next_key_is_known_when_its_frame_is_whole() {
+        let stream = [frame(&[0, 8, 1]), frame(&[0, 12])].concat();
+        let mut buffer = FrameBuffer::new(100);
+        for (at, byte) in stream.iter().enumerate() {
+            assert_eq!(buffer.next_key(), (at >= 7).then_some(8), "{at}");
+            buffer.bytes.extend_from_slice(&[*byte]);
+        }
+        buffer.next().unwrap();
+        assert_eq!(buffer.next_key(), Some(12));
+        buffer.next().unwrap();
+        assert_eq!(buffer.next_key(), None);
+        assert_eq!(key_of(&[0]), None);
     }
 
     #[test]

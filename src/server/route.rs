@@ -142,6 +142,18 @@ impl Route {
         Step::Parked
     }
 
+    /// Hands in commits together and gives their replies in order; `None` if one was lost.
+    pub(crate) fn commit_all(
+        &self,
+        commits: Vec<(Request, Option<Charge>)>,
+    ) -> impl Future<Output = Option<Vec<request::Reply>>> + Send + use<> {
+        let gather = Gather::new(commits.len());
+        for (index, (commit, charge)) in commits.into_iter().enumerate() {
+            self.ask(commit, gather.part(index), charge);
+        }
+        async move { gather.all().await }
+    }
+
     /// Asks about many groups and gives the parts in order; `None` if one was lost.
     async fn ask_all(&self, mut requests: Vec<Request>) -> Result<Vec<request::Reply>, Outcome> {
         let mut replies = Vec::new();

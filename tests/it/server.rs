@@ -247,6 +247,49 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
+fn pipelined_commits_share_their_wait_and_keep_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = on_disk(folder.path()).start_blocking().unwrap();
+    let mut wire = Wire::to(&server);
+    wire.ask(METADATA, 0, Words::default().i32(1).text("topic"));
+    let before = wire.correlation;
+    let mut all = Vec::new();
+    for n in 0..300 {
+        all.extend(wire.frame(COMMIT, 2, commit(&format!("g{}", n % 7), n)));
+        if n % 100 == 99 {
+            all.extend(wire.frame(API_VERSIONS, 0, Words::default()));
+        }
+    }
+    wire.socket.write_all(&all).unwrap();
+    for n in 1..=303 {
+        let reply = wire.receive();
+        assert_eq!(reply.correlation, before + n);
+        if n % 101 != 0 {
+            assert_eq!(commit_error(reply), 0);
+        }
+    }
+    for n in 293..300 {
+        assert_eq!(committed(&mut wire, &format!("g{}", n % 7)), (n, 0));
+    }
+}
+
+#[test]
+fn commits_in_front_of_a_broken_one_are_answered() {
+    let server = memory(|_| {});
+    let mut wire = Wire::to(&server);
+    wire.ask(METADATA, 0, Words::default().i32(1).text("topic"));
+    let mut all = wire.frame(COMMIT, 2, commit("g", 1));
+    all.extend(wire.frame(COMMIT, 2, commit("g", 2)));
+    all.extend(wire.frame(COMMIT, 2, Words::default().text("g")));
+    all.extend(wire.frame(COMMIT, 2, commit("g", 3)));
+    wire.socket.write_all(&all).unwrap();
+    assert_eq!(commit_error(wire.receive()), 0);
+    assert_eq!(commit_error(wire.receive()), 0);
+    assert!(wire.ends());
+    assert_eq!(committed(&mut Wire::to(&server), "g"), (2, 0));
+}
+
+#[test]
 fn nothing_overtakes_a_parked_join() {
     let server = memory(|_| {});
     let mut first = Wire::to(&server);
@@ -511,6 +554,21 @@ fn on_disk(folder: &std::path::Path) -> Builder {
     })
 }
 
+/// An assign-mode commit to partition 0 of "topic".
+fn commit(group: &str, offset: i64) -> Words {
+    let commit = Words::default().text(group).i32(-1).text("").i64(-1);
+    let commit = commit.i32(1).text("topic").i32(1).i32(0);
+    commit.i64(offset).text("")
+}
+
+fn commit_error(mut reply: Reply) -> i16 {
+    assert_eq!(
+        (reply.i32(), reply.text(), reply.i32(), reply.i32()),
+        (1, "topic".into(), 1, 0)
+    );
+    reply.i16()
+}
+
 fn committed(wire: &mut Wire, group: &str) -> (i64, i16) {
     let body = Words::default()
         .text(group)
@@ -535,17 +593,8 @@ fn a_restart_keeps_offsets_members_and_their_generation() {
     let mut wire = Wire::to(&server);
     let topic = Words::default().i32(1).text("topic");
     wire.ask(METADATA, 0, topic);
-    let commit = Words::default().text("simple").i32(-1).text("").i64(-1);
-    let commit = commit.i32(1).text("topic").i32(1).i32(0).i64(42).text("");
-    let mut reply = wire.ask(COMMIT, 2, commit);
-    let told = (
-        reply.i32(),
-        reply.text(),
-        reply.i32(),
-        reply.i32(),
-        reply.i16(),
-    );
-    assert_eq!(told, (1, "topic".into(), 1, 0, 0));
+    let reply = wire.ask(COMMIT, 2, commit("simple", 42));
+    assert_eq!(commit_error(reply), 0);
     let member = lone_member(&mut wire, "g");
     server.stop().unwrap();
 

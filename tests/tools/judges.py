@@ -138,7 +138,9 @@ class Convoke:
         path, pid_file = os.path.join(self.folder, "restart.sh"), os.path.join(self.folder, "pid")
         with open(path, "w") as f:
             f.write("set -e\nkill -9 $LOADGEN_PID\n")
-            f.write("while [ -d /proc/$LOADGEN_PID ] && ! grep -q ') Z' /proc/$LOADGEN_PID/stat; do sleep 0.01; done\n")
+            # A process whose first thread is gone may still hold its sockets with the others.
+            for port in (self.port, self.http):
+                f.write("while (exec 3<>/dev/tcp/127.0.0.1/%d) 2>/dev/null; do sleep 0.01; done\n" % port)
             words = " ".join("'%s'" % w for w in self.command)
             f.write("setsid %s >>'%s/server.log' 2>&1 </dev/null &\necho $! | tee '%s'\n" % (words, self.folder, pid_file))
         return "bash '%s'" % path
