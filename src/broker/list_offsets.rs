@@ -145,7 +145,7 @@ impl Broker {
 }
 
 /// Opening batches takes threads, and memory for what they unfold into: not for everybody at once.
-static SEARCHES: Semaphore = Semaphore::const_new(4);
+pub(super) static SEARCHES: Semaphore = Semaphore::const_new(4);
 
 /// Whether a timestamp means something in this version.
 fn is_served(timestamp: i64, version: i16) -> bool {
@@ -159,7 +159,7 @@ fn is_served(timestamp: i64, version: i16) -> bool {
     }
 }
 
-async fn offset_of(
+pub(super) async fn offset_of(
     partition: &Arc<Partition>,
     asked: &ListOffsetsPartition,
 ) -> Result<Found, ResponseError> {

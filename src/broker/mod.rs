@@ -13,6 +13,7 @@ mod fetch;
 mod files;
 mod journal;
 mod list_offsets;
+mod look;
 mod memory;
 mod metadata;
 mod partition;

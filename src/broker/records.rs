@@ -1,4 +1,4 @@
-//! Opening one batch: decompress it within a bound and find a record by its timestamp. Used by ListOffsets only; the
+//! Opening one batch: decompress it within a bound and find a record by its timestamp. Used by ListOffsets and for lag in time; the
 //! bytes are a client's and are believed nowhere.
 
 use std::io::{self, Read};
@@ -41,6 +41,13 @@ pub(super) struct Stamp {
 /// nothing and would be opened one after the other.
 #[derive(Debug)]
 pub(super) struct Budget(usize);
+
+impl Budget {
+    /// Whether nothing more is to be opened.
+    pub(super) fn is_spent(&self) -> bool {
+        self.0 == 0
+    }
+}
 
 impl Default for Budget {
     fn default() -> Self {

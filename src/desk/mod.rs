@@ -21,6 +21,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use self::order::Order;
+use crate::group::operator::NotDone;
 use crate::group::record::Record;
 use crate::group::refusal::{Parkable, refuse, revoke};
 use crate::group::request::{ErrorCode, Reply, Request, RequestId};
@@ -268,6 +269,10 @@ impl<T, P: Copy + Ord> Desk<T, P> {
             Life::Closed | Life::Stopped => Some(ErrorCode::CoordinatorNotAvailable),
         };
         if refused.is_none() && request.may_write() && !self.reserve(shell, request_bytes) {
+            // An operator can make room, and so is told.
+            if matches!(request, Request::Operate(_)) {
+                return shell.send(to, Reply::Operated(Err(NotDone::full())));
+            }
             refused = Some(ErrorCode::CoordinatorNotAvailable);
         }
         if let Some(error) = refused {

@@ -11,8 +11,9 @@ use super::request::{
     ConsumerDescribeReply, ConsumerDescribedMember, Describe, DescribeReply, DescribedMember,
     DescribedPartitions, ErrorCode, IdPartitions, List, ListReply, ListedGroup, Reply, RequestId,
 };
+use super::state::Entry;
 use super::stats::Census;
-use super::types::GroupId;
+use super::types::{GroupId, TopicName};
 use super::{Actions, After, Answer, Coordinator};
 
 impl Coordinator {
@@ -187,6 +188,42 @@ impl Coordinator {
             census.members += live.map_or(0, |group| group.member_count() as u64);
         }
         census
+    }
+}
+
+/// How far one group has committed: as much as lag needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The group.
+    pub group_id: GroupId,
+    /// Partitions with their committed offsets, by topic. Never empty.
+    pub offsets: Vec<(TopicName, Vec<(i32, i64)>)>,
+}
+
+impl Coordinator {
+    /// How far every group that has committed anything has come. Walks them all: for lag, a few times in a second at
+    /// most.
+    #[must_use]
+    pub fn all_committed(&self) -> Vec<Committed> {
+        let groups = self.state.groups();
+        let groups = groups.filter(|(_, entry)| !entry.offsets.is_empty());
+        let offsets = |entry: &Entry| {
+            let topics = entry.offsets.topics();
+            topics
+                .map(|(topic, partitions)| {
+                    let partitions = partitions.iter();
+                    let partitions =
+                        partitions.map(|(partition, value)| (*partition, value.offset));
+                    (topic.clone(), partitions.collect())
+                })
+                .collect()
+        };
+        groups
+            .map(|(group_id, entry)| Committed {
+                group_id: group_id.clone(),
+                offsets: offsets(entry),
+            })
+            .collect()
     }
 }
 

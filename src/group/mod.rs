@@ -33,6 +33,7 @@ use hashbrown::HashMap;
 
 pub use actions::{Actions, After, Answer};
 pub use consumer::GroupOverrides;
+pub use describe::Committed;
 pub use memory::GroupMemory;
 pub use stats::{Cause, Census, Stats};
 pub use upgrade::Migration;

@@ -174,6 +174,15 @@ impl NotDone {
         }
     }
 
+    /// Nothing can be recorded now.
+    #[must_use]
+    pub fn full() -> Self {
+        Self {
+            kind: NotDoneKind::Full,
+            message: "The group log has no room, so nothing was done. Free some of its disk and try again.".to_owned(),
+        }
+    }
+
     /// The group is not in a state in which this can be right.
     #[must_use]
     pub fn conflict(message: impl Into<String>) -> Self {
@@ -204,8 +213,10 @@ pub enum NotDoneKind {
     Invalid,
     /// A limit is reached.
     Limit,
-    /// Not now: still loading, disk full, stopping. Try again.
+    /// Not now: still loading, or stopping. Try again.
     Unavailable,
+    /// The log has no room.
+    Full,
 }
 
 /// A member, as journals and answers name it.

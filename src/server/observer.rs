@@ -17,7 +17,7 @@ use crate::group::operator::{
 };
 use crate::group::request::{Reply, Request};
 use crate::group::types::GroupId;
-use crate::group::{Census, Stats};
+use crate::group::{Census, Committed, Stats};
 
 /// Looks into a running server. Cheap to clone; outlives the server harmlessly.
 #[derive(Clone, Debug)]
@@ -179,6 +179,20 @@ fn configs_of(action: &Action) -> Vec<(String, Option<String>)> {
         Action::Pause => vec![(knobs::PAUSED.to_owned(), Some("true".to_owned()))],
         Action::Resume => vec![(knobs::PAUSED.to_owned(), None)],
         _ => Vec::new(),
+    }
+}
+
+impl Observer {
+    /// Calls `each` with what the groups of one shard have committed, shard by shard, so that what is gathered need not
+    /// all be in memory at once. Shards that are not serving are left out.
+    pub async fn each_committed(&self, mut each: impl FnMut(Vec<Committed>)) {
+        for shard in self.house.route.shards.iter() {
+            let (to, receiver) = oneshot::channel();
+            shard.send(Letter::Committed(to));
+            if let Ok(committed) = receiver.await {
+                each(committed);
+            }
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::group::operator::Summary;
 use crate::group::record::Record;
 use crate::group::request::{Reply, Request};
 use crate::group::types::{GroupId, Millis, Topics, TopicsChange};
-use crate::group::{Census, Coordinator, GroupConfig, GroupOverrides, Stats};
+use crate::group::{Census, Committed, Coordinator, GroupConfig, GroupOverrides, Stats};
 use crate::log::Position;
 
 /// How much is taken from the mailbox at once.
@@ -55,6 +55,8 @@ pub(crate) enum Letter {
     },
     /// Say of each group what stands in a list of all.
     Summaries(oneshot::Sender<Vec<Summary>>),
+    /// Say what every group has committed.
+    Committed(oneshot::Sender<Vec<Committed>>),
     /// Answer who is parked, let the rest become durable, say so, and take nothing more.
     Stop(oneshot::Sender<()>),
     /// Panic inside the core.
@@ -359,6 +361,11 @@ impl Shard {
             Letter::Summaries(to) => {
                 if let Some(coordinator) = self.desk.coordinator() {
                     let _ = to.send(coordinator.summaries(now));
+                }
+            }
+            Letter::Committed(to) => {
+                if let Some(coordinator) = self.desk.coordinator() {
+                    let _ = to.send(coordinator.all_committed());
                 }
             }
             Letter::Stop(stopped) => {
