@@ -14,7 +14,7 @@
 //! | [`server`] | The hall: connections at the gate, routing, a desk (shard) for each coordinator, metrics. |
 //! | [`desk`] | What is decided between connections, a coordinator and the log: which reply waits for which record, what happens when the log refuses, what time it is. Touches nothing itself. |
 //! | [`config`] | Every setting once, under Kafka's name. |
-//! | [`admin`] | The noticeboard: health, readiness and metrics over HTTP. |
+//! | [`admin`] | The noticeboard and the counter: health, readiness and metrics; the API for operators, who may use it, lag, and the page. Over HTTP. |
 //! | [`cli`] | The bell: the `convoke` command. |
 //! | [`client`] | A small Kafka client, for tests and tools. |
 //! | [`sim`] | The core under a glass dome: clients, disk, crashes and time, all from one seed. |

@@ -1,13 +1,16 @@
 //! A listener that bounds how many connections there are and how long each may go without an
-//! answer. HTTP itself is axum's.
+//! answer that is not being worked on. HTTP itself is axum's.
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::extract::connect_info::Connected;
+use axum::serve::IncomingStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -17,6 +20,40 @@ use tokio::time::{Instant, Sleep};
 const CONNECTIONS_MAX: usize = 128;
 /// A connection that has not been answered for this long is closed.
 const UNANSWERED_MAX: Duration = Duration::from_secs(30);
+
+/// Who is connected, for those who answer.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub(super) address: SocketAddr,
+    worked_on: Arc<AtomicUsize>,
+}
+
+/// As long as it lives, its connection may go without an answer.
+#[derive(Debug)]
+pub(super) struct AtWork(Arc<AtomicUsize>);
+
+impl Peer {
+    /// Says that an answer is being worked on and may take minutes.
+    pub(super) fn at_work(&self) -> AtWork {
+        self.worked_on.fetch_add(1, Ordering::Relaxed);
+        AtWork(self.worked_on.clone())
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Connected<IncomingStream<'_, Bounded>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Bounded>) -> Self {
+        Self {
+            address: *stream.remote_addr(),
+            worked_on: stream.io().worked_on.clone(),
+        }
+    }
+}
 
 /// Accepts while there is room.
 pub(super) struct Bounded {
@@ -51,6 +88,7 @@ impl axum::serve::Listener for Bounded {
                 stream,
                 deadline,
                 patience,
+                worked_on: Arc::default(),
                 _place: place,
             },
             peer,
@@ -67,20 +105,28 @@ pub(super) struct Connection {
     stream: TcpStream,
     deadline: Pin<Box<Sleep>>,
     patience: Duration,
+    worked_on: Arc<AtomicUsize>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Connection {
     fn overdue(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        match self.deadline.as_mut().poll(cx) {
-            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
-            Poll::Pending => Ok(()),
+        while self.deadline.as_mut().poll(cx).is_ready() {
+            if self.worked_on.load(Ordering::Relaxed) == 0 {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.wait_anew();
         }
+        Ok(())
+    }
+
+    fn wait_anew(&mut self) {
+        self.deadline.as_mut().reset(Instant::now() + self.patience);
     }
 
     fn answered(&mut self, written: &Poll<io::Result<usize>>) {
         if let Poll::Ready(Ok(1..)) = written {
-            self.deadline.as_mut().reset(Instant::now() + self.patience);
+            self.wait_anew();
         }
     }
 }
@@ -161,6 +207,31 @@ mod tests {
         let mut text = String::new();
         next.read_to_string(&mut text).await.unwrap();
         assert!(text.ends_with("here"), "{text}");
+        server.abort();
+    }
+    #[tokio::test]
+    async fn an_answer_that_is_worked_on_may_take_longer() {
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let mut bounded = Bounded::new(socket);
+        bounded.unanswered_max = Duration::from_millis(20);
+        let slow = |axum::extract::ConnectInfo(peer): axum::extract::ConnectInfo<Peer>| async move {
+            let _at_work = peer.at_work();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            "there"
+        };
+        let router = axum::Router::new().route("/", axum::routing::get(slow));
+        let service = router.into_make_service_with_connect_info::<Peer>();
+        let server = tokio::spawn(async move { axum::serve(bounded, service).await });
+
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client
+            .write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            .await
+            .unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).await.unwrap();
+        assert!(text.ends_with("there"), "{text}");
         server.abort();
     }
 }

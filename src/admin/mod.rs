@@ -1,22 +1,37 @@
-//! HTTP for operators: health, readiness, metrics, and the page. Everything comes in
-//! as values and closures; nothing here changes the server. Errors are problem documents
-//! (RFC 9457).
+//! HTTP for operators: health, readiness, metrics, the API under `/v1`, and the page that speaks to it. Who may do what
+//! is held in `guard`; what is done to groups is the server's affair. Errors are problem documents (RFC 9457).
 
+mod guard;
+mod lag;
 mod listener;
 mod page;
+mod problem;
+mod v1;
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Json;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::Serialize;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use self::listener::Peer;
+use self::v1::Api;
+use crate::server::Observer;
+
+pub use guard::{Door, Token, TokenError};
+pub use problem::Problem;
+
+/// The server to look into: none while it opens its folders.
+pub type Looking = Arc<OnceLock<Observer>>;
 
 /// What the server is up to, as `/readyz` tells it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -75,6 +90,12 @@ pub struct Sources {
     pub metrics: Arc<dyn Fn() -> Text + Send + Sync>,
     /// Says how things stand.
     pub standing: Arc<dyn Fn() -> Standing + Send + Sync>,
+    /// The server that the API speaks for.
+    pub looking: Looking,
+    /// Who may come in.
+    pub door: Door,
+    /// Groups whose lag is among the metrics, at most.
+    pub lag_groups_max: usize,
 }
 
 impl std::fmt::Debug for Sources {
@@ -83,31 +104,53 @@ impl std::fmt::Debug for Sources {
     }
 }
 
-/// The pages. Later rooms merge their own routes into it.
-pub fn router(sources: Sources) -> Router {
+/// The routes, without who may come in and without the end.
+fn routes(sources: Sources, stopped: watch::Receiver<bool>) -> Router {
+    let api = Api::new(sources.looking.clone(), stopped);
+    let door = Arc::new(sources.door.clone());
+    let board = Board {
+        sources: Arc::new(sources),
+        api: api.clone(),
+    };
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(sources)
+        .with_state(board)
         .merge(page::routes())
+        .merge(v1::routes().with_state(api))
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(door, guard::guard))
 }
 
-/// Serves the pages until `stop` is done. Connections are few and short-lived: one that has had
-/// no answer for half a minute is closed, so that nobody can hold them all.
+/// Serves HTTP until `stop` is done. Connections are few, and one that has had no answer for half a minute while none is
+/// being worked on is closed, so that nobody can hold them all.
 ///
 /// # Errors
 /// The listener's.
 pub async fn serve(
     socket: TcpListener,
-    router: Router,
+    sources: Sources,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    axum::serve(listener::Bounded::new(socket), router)
+    let (stopped, seen) = watch::channel(false);
+    let service = routes(sources, seen).into_make_service_with_connect_info::<Peer>();
+    let stop = async move {
+        stop.await;
+        // Whoever listens to events would hold up the end.
+        stopped.send_replace(true);
+    };
+    axum::serve(listener::Bounded::new(socket), service)
         .with_graceful_shutdown(stop)
         .await
+}
+
+/// What the noticeboard is made of.
+#[derive(Clone)]
+struct Board {
+    sources: Arc<Sources>,
+    api: Api,
 }
 
 #[derive(Serialize)]
@@ -117,8 +160,8 @@ struct Health {
     reason: Option<String>,
 }
 
-async fn healthz(State(sources): State<Sources>) -> Response {
-    match (sources.standing)().failed {
+async fn healthz(State(board): State<Board>) -> Response {
+    match (board.sources.standing)().failed {
         None => Json(Health {
             status: "ok",
             reason: None,
@@ -135,8 +178,8 @@ async fn healthz(State(sources): State<Sources>) -> Response {
     }
 }
 
-async fn readyz(State(sources): State<Sources>) -> Response {
-    let standing = (sources.standing)();
+async fn readyz(State(board): State<Board>) -> Response {
+    let standing = (board.sources.standing)();
     let status = if standing.ready {
         StatusCode::OK
     } else {
@@ -150,12 +193,19 @@ async fn readyz(State(sources): State<Sources>) -> Response {
         .into_response()
 }
 
-async fn metrics(State(sources): State<Sources>) -> Response {
+async fn metrics(State(board): State<Board>) -> Response {
     let format = [(
         header::CONTENT_TYPE,
         "text/plain; version=0.0.4; charset=utf-8",
     )];
-    (format, (sources.metrics)().await).into_response()
+    let mut text = (board.sources.metrics)().await;
+    let groups_max = board.sources.lag_groups_max;
+    if groups_max > 0
+        && let Ok(survey) = board.api.survey().await
+    {
+        text += &lag::metrics(&survey, groups_max);
+    }
+    (format, text).into_response()
 }
 
 async fn not_found(uri: Uri) -> Problem {
@@ -168,44 +218,11 @@ async fn not_found(uri: Uri) -> Problem {
 async fn wrong_method(uri: Uri) -> Problem {
     Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        format!("{} is only read, with GET", uri.path()),
+        format!(
+            "{} does not know this method; see /openapi.json",
+            uri.path()
+        ),
     )
-}
-
-/// An error as a document (RFC 9457).
-#[derive(Debug, Clone)]
-pub struct Problem {
-    status: StatusCode,
-    detail: String,
-}
-
-impl Problem {
-    /// With the title that belongs to the status, and what is wrong here, in a sentence.
-    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self {
-            status,
-            detail: detail.into(),
-        }
-    }
-}
-
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        #[derive(Serialize)]
-        struct Document<'a> {
-            title: &'a str,
-            status: u16,
-            detail: &'a str,
-        }
-
-        let document = Document {
-            title: self.status.canonical_reason().unwrap_or("Error"),
-            status: self.status.as_u16(),
-            detail: &self.detail,
-        };
-        let kind = [(header::CONTENT_TYPE, "application/problem+json")];
-        (self.status, kind, Json(document)).into_response()
-    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,9 @@ async fn ask(standing: Standing, request: &str) -> (String, String) {
     let sources = Sources {
         metrics: Arc::new(|| Box::pin(async { "a_metric 1\n".to_owned() })),
         standing: Arc::new(move || standing.clone()),
+        looking: Looking::default(),
+        door: Door::default(),
+        lag_groups_max: 10,
     };
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
@@ -18,9 +21,9 @@ async fn ask(standing: Standing, request: &str) -> (String, String) {
     let done = async {
         let _ = stopped.await;
     };
-    let server = tokio::spawn(serve(socket, router(sources), done));
+    let server = tokio::spawn(serve(socket, sources, done));
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let text = format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    let text = format!("{request} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     stream.write_all(text.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
@@ -100,7 +103,7 @@ async fn errors_are_problem_documents() {
     );
     let (head, body) = ask(loading(), "POST /readyz").await;
     assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
-    assert!(body.contains("only read, with GET"), "{body}");
+    assert!(body.contains("does not know this method"), "{body}");
 }
 
 #[tokio::test]
@@ -113,8 +116,16 @@ async fn the_standing_is_asked_for_anew_each_time() {
             *counted.lock().unwrap() += 1;
             Standing::default()
         }),
+        looking: Looking::default(),
+        door: Door::default(),
+        lag_groups_max: 10,
     };
-    let _ = readyz(State(sources.clone())).await;
-    let _ = healthz(State(sources)).await;
+    let (_, stopped) = watch::channel(false);
+    let board = Board {
+        api: Api::new(sources.looking.clone(), stopped),
+        sources: Arc::new(sources),
+    };
+    let _ = readyz(State(board.clone())).await;
+    let _ = healthz(State(board)).await;
     assert_eq!(*count.lock().unwrap(), 2);
 }

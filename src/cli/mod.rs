@@ -2,18 +2,24 @@
 //! rooms below; running a server from start to signal stands in `serve.rs`.
 
 mod bench;
+mod groups;
 mod logging;
+mod moment;
+mod remote;
 mod serve;
 mod simulate;
+mod table;
+mod topics;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use self::logging::Logging;
+use crate::admin;
 use crate::config::{self, Config, Loader, Place};
 use crate::server;
 
@@ -31,6 +37,18 @@ enum Command {
     /// Run a server until SIGTERM or Ctrl-C.
     #[command(after_help = "`convoke config` lists every key with its default, range and meaning.")]
     Serve(Serve),
+    /// What groups there are, why they rebalance, who commits, and what can be done to them.
+    ///
+    /// Speaks to a running server's HTTP. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no such group, member or
+    /// topic, 4 refused as things are or without the token, 5 not confirmed.
+    Groups(groups::Groups),
+    /// What topics there are, and who consumes them.
+    Topics(topics::Topics),
+    /// Print a shell's completions of this command.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
     /// Print every key of the configuration, as a file to start from.
     ///
     /// Values given by --config or --set are printed as they are; keys at their default are
@@ -78,9 +96,12 @@ struct Serve {
     /// Keep everything in memory, for a server to throw away.
     #[arg(long, conflicts_with = "data")]
     memory: bool,
-    /// Where to serve health and metrics over HTTP, or `off`. [default: 127.0.0.1:9644]
+    /// Where to serve the page, its API, health and metrics over HTTP, or `off`. [default: 127.0.0.1:9644]
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
+    /// A file with the token that whoever changes something over HTTP has to show; needed beyond loopback.
+    #[arg(long, value_name = "FILE")]
+    http_token_file: Option<PathBuf>,
     #[command(flatten)]
     logging: Logging,
 }
@@ -99,6 +120,8 @@ enum Error {
         address: String,
         source: std::io::Error,
     },
+    #[error(transparent)]
+    Token(#[from] admin::TokenError),
     #[error("cannot start: {0}")]
     Start(#[source] server::Error),
     #[error("stopped with an error: {0}")]
@@ -109,6 +132,12 @@ enum Error {
     SecondSignal,
     #[error(transparent)]
     Bench(#[from] bench::Error),
+    #[error(transparent)]
+    Remote(#[from] remote::Error),
+    #[error("{text}")]
+    Usage { text: String },
+    #[error("not confirmed; nothing was done")]
+    NotConfirmed,
     #[error("{failed} of {seeds} worlds fail")]
     Simulated { failed: u64, seeds: u64 },
     #[error("cannot run: {0}")]
@@ -116,12 +145,16 @@ enum Error {
 }
 
 impl Error {
-    /// 2 for what the caller has to correct, 1 for what went wrong.
+    /// 2 for what the caller has to correct, 1 for what went wrong; what a server refuses has codes of its own.
     fn exit_code(&self) -> u8 {
         match self {
+            Self::Remote(error) => error.exit_code(),
+            Self::NotConfirmed => 5,
+            Self::Usage { .. } => 2,
             Self::Config(_)
             | Self::Logging(_)
             | Self::AdvertiseWhich { .. }
+            | Self::Token(_)
             | Self::Start(server::Error::Config(_)) => 2,
             _ => 1,
         }
@@ -136,6 +169,14 @@ pub fn run() -> ExitCode {
         Command::Config(sources) => config_command(&sources),
         Command::Simulate(args) => args.run(),
         Command::Bench(args) => args.run().map_err(Error::from),
+        Command::Groups(args) => args.run(),
+        Command::Topics(args) => args.run(),
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "convoke", &mut text);
+            let _ = std::io::stdout().write_all(&text);
+            Ok(())
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -214,6 +255,10 @@ impl Serve {
         if let Some(http) = &self.http {
             loader.assign("convoke.http.listen", http, Place::Flag("--http"))?;
         }
+        if let Some(file) = &self.http_token_file {
+            let place = Place::Flag("--http-token-file");
+            loader.assign("convoke.http.token.file", &file.to_string_lossy(), place)?;
+        }
         Ok(loader.finish()?)
     }
 
@@ -246,15 +291,12 @@ mod tests {
                 .load()
                 .map(|(config, _)| config)
                 .map_err(|e| e.to_string()),
-            Command::Config(_) | Command::Simulate(_) | Command::Bench(_) => {
-                Err("another command".to_owned())
-            }
+            _ => Err("another command".to_owned()),
         }
     }
 
     #[test]
     fn the_arguments_hold_together() {
-        use clap::CommandFactory as _;
         Cli::command().debug_assert();
     }
 

@@ -2,18 +2,15 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::Error;
-use crate::admin::{self, ClosedShard, Progress, Shards, Sources, Standing};
+use crate::admin::{self, ClosedShard, Door, Looking, Progress, Shards, Sources, Standing, Token};
 use crate::config::{Config, HttpListen, LogSync, Storage};
 use crate::server::{Observer, Server};
-
-/// What HTTP looks at: nothing while the server opens its folders.
-type Looking = Arc<OnceLock<Observer>>;
 
 /// Runs a server until a signal comes or it fails.
 pub(super) async fn serve(config: Config) -> Result<(), Error> {
@@ -22,7 +19,7 @@ pub(super) async fn serve(config: Config) -> Result<(), Error> {
     let looking = Looking::default();
     let (stop_http, stopped) = watch::channel(false);
     // HTTP first: a long start can be watched, and a taken port is told before any work.
-    let http = Http::open(&config.http_listen, &looking, stopped).await?;
+    let http = Http::open(&config, &looking, stopped).await?;
 
     let starting = Server::builder().config(config.clone()).start();
     let server = tokio::select! {
@@ -72,13 +69,15 @@ struct Http {
 
 impl Http {
     async fn open(
-        listen: &HttpListen,
+        config: &Config,
         looking: &Looking,
         mut stopped: watch::Receiver<bool>,
     ) -> Result<Option<Self>, Error> {
-        let HttpListen::At(wanted) = listen else {
+        let HttpListen::At(wanted) = &config.http_listen else {
             return Ok(None);
         };
+        let token = config.http_token_file.as_deref().map(Token::read);
+        let token = token.transpose()?;
         let host = if wanted.host.is_empty() {
             "0.0.0.0"
         } else {
@@ -92,15 +91,29 @@ impl Http {
             .await
             .map_err(refused)?;
         let address = socket.local_addr().map_err(refused)?;
-        if !address.ip().is_loopback() {
-            tracing::warn!("HTTP on {address} is open to the network, without encryption or login");
+        let is_open = !address.ip().is_loopback();
+        if is_open {
+            let changes = match &token {
+                Some(_) => "whoever has the token changes groups",
+                None => "nothing can be changed without --http-token-file",
+            };
+            tracing::warn!(
+                "HTTP on {address} is open to the network, without encryption: everybody reads, {changes}"
+            );
         }
-        let router = admin::router(sources(looking));
+        let mut hosts = config.http_hosts.clone();
+        hosts.push(wanted.host.clone());
+        let door = Door {
+            hosts,
+            token,
+            is_open,
+        };
+        let sources = sources(config, looking, door);
         let stop = async move {
             let _ = stopped.wait_for(|stop| *stop).await;
         };
         tokio::spawn(async move {
-            if let Err(error) = admin::serve(socket, router, stop).await {
+            if let Err(error) = admin::serve(socket, sources, stop).await {
                 tracing::error!("HTTP on {address} has ended: {error}");
             }
         });
@@ -110,7 +123,7 @@ impl Http {
     }
 }
 
-fn sources(looking: &Looking) -> Sources {
+fn sources(config: &Config, looking: &Looking, door: Door) -> Sources {
     let (for_metrics, for_standing) = (looking.clone(), looking.clone());
     Sources {
         metrics: Arc::new(move || {
@@ -123,6 +136,9 @@ fn sources(looking: &Looking) -> Sources {
             })
         }),
         standing: Arc::new(move || for_standing.get().map_or_else(opening, standing)),
+        looking: looking.clone(),
+        door,
+        lag_groups_max: usize::try_from(config.metrics_lag_groups_max).unwrap_or(0),
     }
 }
 
@@ -178,7 +194,7 @@ fn banner(config: &Config, server: &Server, http: Option<&Http>) {
     let _ = match http {
         Some(http) => writeln!(
             text,
-            "  http       http://{}/ (healthz, readyz, metrics)",
+            "  http       http://{}/ (page, /v1, healthz, readyz, metrics)",
             http.address
         ),
         None => writeln!(text, "  http       off"),

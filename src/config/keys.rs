@@ -128,8 +128,16 @@ keys! {
         /// Names of listeners to leave out, so that a combined broker and controller's file works as
         /// it is.
         controller_listener_names: Vec<String> = "controller.listener.names", "", ANY;
-        /// Address of HTTP (health, readiness, metrics), or off.
+        /// Address of HTTP (health, readiness, metrics, the page and its API), or off.
         http_listen: HttpListen = "convoke.http.listen", "127.0.0.1:9644", Rule::Form("HOST:PORT, or off");
+        /// A file with the token that whoever changes something over HTTP has to show. Without one nothing can
+        /// be changed over HTTP if convoke.http.listen is beyond loopback.
+        http_token_file: Option<PathBuf> = "convoke.http.token.file", "", ANY;
+        /// Names by which HTTP may be called, besides addresses and localhost: a browser that was led here by
+        /// any other name is refused. *: every name.
+        http_hosts: Vec<String> = "convoke.http.hosts", "", ANY;
+        /// Groups whose lag is among the metrics: those that are the furthest behind. 0: none.
+        metrics_lag_groups_max: i32 = "convoke.metrics.lag.groups.max", "1000", int_from(0);
         /// The id of this node in answers about the cluster. A data folder keeps the id it was made
         /// with.
         node_id: i32 = "node.id", "1", int_from(0);

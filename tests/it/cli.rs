@@ -99,7 +99,8 @@ impl Running {
     fn get(&self, path: &str) -> (String, String) {
         let mut socket = TcpStream::connect(self.between("http://", "/")).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         socket.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();
         socket.read_to_string(&mut answer).unwrap();

@@ -10,6 +10,7 @@ mod broker;
 mod cases;
 mod cli;
 mod docs;
+mod http;
 mod layers;
 mod log;
 mod metrics;
