@@ -203,6 +203,9 @@ keys! {
     "Classic groups" {
         /// First rebalance of an empty group waits this long for more members.
         group_initial_rebalance_delay_ms: i32 = "group.initial.rebalance.delay.ms", "3000", int_from(0);
+        /// A rebalance waits this long for a member that was told its id and has not joined with it, but no
+        /// longer than the session timeout it asked for. The id stays good for that.
+        group_member_id_wait_ms: i32 = "convoke.group.member.id.wait.ms", "5000", int_from(0);
         /// Shortest session timeout a member may ask for.
         group_min_session_timeout_ms: i32 = "group.min.session.timeout.ms", "6000", int_from(1);
         /// Longest session timeout a member may ask for.

@@ -55,6 +55,9 @@ pub struct GroupConfig {
     pub session_timeout_ms: RangeInclusive<i32>,
     /// How long an Empty group gathers members (`group.initial.rebalance.delay.ms`).
     pub initial_rebalance_delay_ms: i64,
+    /// How long a join phase waits for a member that was told its id and has not joined with it; no longer than its
+    /// session timeout (`convoke.group.member.id.wait.ms`).
+    pub member_id_wait_ms: i64,
     /// The most members of a classic group (`group.max.size`).
     pub max_size: usize,
     /// The longest note of a commit, in UTF-16 units (`offset.metadata.max.bytes`).
@@ -106,6 +109,7 @@ impl Default for GroupConfig {
         Self {
             session_timeout_ms: 6_000..=1_800_000,
             initial_rebalance_delay_ms: 3_000,
+            member_id_wait_ms: 5_000,
             max_size: i32::MAX as usize,
             offset_metadata_max_units: 4_096,
             offsets_retention_ms: 10_080 * 60_000,

@@ -11,7 +11,7 @@ use super::types::{GroupId, MemberId, Millis};
 pub(super) enum Timer {
     /// When a member has been silent for too long. Lazy: see [`super::classic`].
     Session(GroupId, MemberId),
-    /// When a member id that was handed out has not been used for too long.
+    /// When a member id that was handed out is waited for no longer, then when it is good no longer.
     PendingMember(GroupId, MemberId),
     /// When the join phase of a classic group ends, whoever is missing.
     Join(GroupId),

@@ -29,6 +29,7 @@ pub(super) fn group(config: &Config) -> GroupConfig {
         session_timeout_ms: config.group_min_session_timeout_ms
             ..=config.group_max_session_timeout_ms,
         initial_rebalance_delay_ms: i64::from(config.group_initial_rebalance_delay_ms),
+        member_id_wait_ms: i64::from(config.group_member_id_wait_ms),
         max_size: size(config.group_max_size),
         offset_metadata_max_units: size(config.offset_metadata_max_bytes),
         offsets_retention_ms: i64::from(config.offsets_retention_minutes) * 60_000,

@@ -92,6 +92,7 @@ impl World {
             consumer_assignment_interval_ms: bounded(*rng.pick(&[0, 1_000, 5_000])),
             consumer_max_size: *rng.pick(&[usize::MAX, usize::MAX, usize::MAX, 3]),
             heartbeat_hint: rng.chance(500),
+            member_id_wait_ms: *Rng::new(options.seed ^ 0x1d).pick(&[0, 1_000, 5_000, 60_000]),
             ..GroupConfig::default()
         };
         let mut topics = Topics::default();

@@ -98,7 +98,10 @@ pub(in crate::group) struct Group {
     pub(super) state_timestamp: Millis,
     members: BTreeMap<MemberId, Member>,
     statics: BTreeMap<InstanceId, MemberId>,
-    pub(super) pending: BTreeSet<MemberId>,
+    /// Ids that were handed out and not used yet: until when they are good.
+    pub(super) pending: BTreeMap<MemberId, Millis>,
+    /// Those of them that the join phase waits for.
+    pub(super) awaited: BTreeSet<MemberId>,
     /// For each protocol, how many members list it.
     supported: BTreeMap<Arc<str>, usize>,
     awaiting_join: usize,
@@ -125,7 +128,8 @@ impl Group {
             state_timestamp: recorded.map_or(Millis(-1), |value| value.current_state_timestamp),
             members: BTreeMap::new(),
             statics: BTreeMap::new(),
-            pending: BTreeSet::new(),
+            pending: BTreeMap::new(),
+            awaited: BTreeSet::new(),
             supported: BTreeMap::new(),
             awaiting_join: 0,
             owing_sync: 0,
@@ -277,7 +281,7 @@ impl Group {
     pub(in crate::group) fn awaits(&self, timer: &Timer) -> bool {
         match timer {
             Timer::Session(_, member_id) => self.members.contains_key(member_id),
-            Timer::PendingMember(_, member_id) => self.pending.contains(member_id),
+            Timer::PendingMember(_, member_id) => self.pending.contains_key(member_id),
             Timer::Join(_) => self.phase == Phase::PreparingRebalance,
             Timer::Sync(_) => !self.all_synced(),
             _ => false,
@@ -286,7 +290,7 @@ impl Group {
 
     /// The ids that were handed out and not used yet.
     pub(in crate::group) fn pending_ids(&self) -> Vec<MemberId> {
-        self.pending.iter().cloned().collect()
+        self.pending.keys().cloned().collect()
     }
 
     pub(in crate::group) fn member_count(&self) -> usize {
@@ -434,7 +438,7 @@ impl Group {
 
     /// Whether the join phase has nobody left to wait for.
     pub(super) fn all_joined(&self) -> bool {
-        self.awaiting_join == self.members.len() && self.pending.is_empty()
+        self.awaiting_join == self.members.len() && self.awaited.is_empty()
     }
 
     /// From now on every member owes a SyncGroup, or none does.

@@ -126,7 +126,7 @@ impl Coordinator {
         if member_id.is_empty() {
             return self.join_new(now, id, group_id, group, request, actions);
         }
-        if group.pending.contains(&member_id) {
+        if group.pending.contains_key(&member_id) {
             if request.group_instance_id.is_some() {
                 // Ids are handed out to dynamic members only; Kafka fails with this code too.
                 return Err((ErrorCode::UnknownServerError, "".into()));
@@ -205,10 +205,13 @@ impl Coordinator {
         let member_id = self.ids.classic(&request.client.id);
         if request.member_id_required {
             // KIP-394: a dynamic member must first learn its id, so that a lost answer leaves no ghost behind.
-            group.pending.insert(member_id.clone());
+            let good_until = now.plus(request.session_timeout_ms.into());
+            let awaited_until = now.plus(self.config.member_id_wait_ms).min(good_until);
+            group.pending.insert(member_id.clone(), good_until);
+            group.awaited.insert(member_id.clone());
             self.timers.arm(
                 Timer::PendingMember(group_id.clone(), member_id.clone()),
-                now.plus(request.session_timeout_ms.into()),
+                awaited_until,
             );
             return Err((ErrorCode::MemberIdRequired, member_id));
         }

@@ -137,7 +137,7 @@ impl Coordinator {
         let member_id = if leaving.member_id.is_empty() {
             let holder = instance_id.and_then(|instance_id| group.static_member(instance_id));
             holder.cloned().ok_or(ErrorCode::UnknownMemberId)?
-        } else if group.pending.contains(&leaving.member_id) {
+        } else if group.pending.contains_key(&leaving.member_id) {
             self.forget_pending(group_id, group, &leaving.member_id);
             return Ok(());
         } else {
@@ -183,7 +183,8 @@ impl Coordinator {
         group: &mut Group,
         member_id: &MemberId,
     ) {
-        if group.pending.remove(member_id) {
+        if group.pending.remove(member_id).is_some() {
+            group.awaited.remove(member_id);
             self.timers
                 .cancel(&Timer::PendingMember(group_id.clone(), member_id.clone()));
         }
@@ -245,7 +246,7 @@ impl Coordinator {
         self.keep(group_id.clone(), group);
     }
 
-    /// A handed-out member id was not used in time.
+    /// A handed-out member id was not used in time: it is waited for no longer, and in the end it is good no longer.
     pub(super) fn pending_due(
         &mut self,
         now: Millis,
@@ -256,7 +257,16 @@ impl Coordinator {
         let Some(mut group) = self.classic.remove(&**group_id) else {
             return;
         };
-        if group.pending.remove(member_id) {
+        if let Some(good_until) = group.pending.get(member_id).copied() {
+            group.awaited.remove(member_id);
+            if good_until > now {
+                self.timers.arm(
+                    Timer::PendingMember(group_id.clone(), member_id.clone()),
+                    good_until,
+                );
+            } else {
+                group.pending.remove(member_id);
+            }
             self.complete_join_if_all_joined(now, group_id, &mut group, actions);
         }
         self.keep(group_id.clone(), group);

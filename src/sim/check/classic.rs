@@ -61,6 +61,8 @@ pub(super) struct Group {
     leader: Option<MemberId>,
     pub(super) members: BTreeMap<MemberId, Member>,
     pending: BTreeMap<MemberId, Millis>,
+    /// Those of the pending that may still hold up the join phase, and until when.
+    awaited: BTreeMap<MemberId, Millis>,
     /// Before this moment nobody may be left out of the next generation.
     join_deadline: Option<Millis>,
     initial: bool,
@@ -135,6 +137,7 @@ impl Group {
     /// The group as it must be after the server came up again.
     pub(super) fn reload(&mut self, now: Millis) {
         self.pending.clear();
+        self.awaited.clear();
         self.initial = false;
         self.join_deadline = None;
         self.sync_deadline = None;
@@ -257,6 +260,7 @@ impl Group {
             .ok_or_else(|| format!("state {} is none of a classic group", seen.after.state))?;
         if seen.timeout {
             self.pending.retain(|_, deadline| *deadline > now);
+            self.awaited.retain(|_, deadline| *deadline > now);
         }
         let mut excused: BTreeSet<MemberId> = BTreeSet::new();
         let mut joiner = None;
@@ -357,11 +361,14 @@ impl Group {
                     "an id was handed out to one who has one"
                 );
                 let deadline = seen.now.plus(request.session_timeout_ms.into());
+                let wait_ms = seen.config.member_id_wait_ms;
+                let awaited_until = seen.now.plus(wait_ms).min(deadline);
+                self.awaited.insert(member_id.clone(), awaited_until);
                 self.pending.insert(member_id, deadline);
                 return Ok(None);
             }
             ErrorCode::GroupMaxSizeReached => {
-                self.pending.remove(&request.member_id);
+                self.forget(&request.member_id);
                 excused.insert(request.member_id.clone());
                 return Ok(None);
             }
@@ -390,7 +397,7 @@ impl Group {
             session_ms
         };
         let joiner = if let Some(new) = added.first() {
-            let was_pending = self.pending.remove(&new.member_id).is_some();
+            let was_pending = self.forget(&new.member_id);
             must!(
                 request.member_id.is_empty() || was_pending && request.member_id == new.member_id,
                 "{} joined although nobody gave it that id",
@@ -504,7 +511,7 @@ impl Group {
                 outcome.error.name()
             );
             if let (ErrorCode::None, Some(id)) = (expected, named)
-                && self.pending.remove(&id).is_none()
+                && !self.forget(&id)
             {
                 excused.insert(id);
             }
@@ -641,11 +648,17 @@ impl Group {
         Ok(())
     }
 
+    /// Whether this id was handed out and not used; it is not any more.
+    fn forget(&mut self, member_id: &MemberId) -> bool {
+        self.awaited.remove(member_id);
+        self.pending.remove(member_id).is_some()
+    }
+
     /// A join phase is over.
     fn complete(&mut self, seen: &Seen<'_>, generation: i32, after: Phase) -> Verdict {
         let now = seen.now;
         let all_here =
-            self.members.values().all(|member| member.join.is_some()) && self.pending.is_empty();
+            self.members.values().all(|member| member.join.is_some()) && self.awaited.is_empty();
         let in_time = self.join_deadline.is_none_or(|at| at <= now);
         must!(
             in_time || !self.initial && all_here,
@@ -655,7 +668,7 @@ impl Group {
                 .filter(|(_, member)| member.join.is_none())
                 .map(|(member_id, _)| member_id)
                 .collect::<Vec<_>>(),
-            self.pending
+            self.awaited
         );
         must!(
             generation - self.generation <= 2,
@@ -845,7 +858,7 @@ impl Group {
                 || self.initial
                 || self.members.is_empty()
                 || !all_joined
-                || !self.pending.is_empty(),
+                || !self.awaited.is_empty(),
             "everybody has joined, and the join phase goes on"
         );
         if self.phase == Phase::Stable {

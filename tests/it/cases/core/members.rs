@@ -1,4 +1,4 @@
-//! C06, C07, C11, C14–C16, C21, C22, C77: members in virtual time.
+//! C02, C06, C07, C11, C14–C16, C21, C22, C77: members in virtual time.
 
 use bytes::Bytes;
 
@@ -14,6 +14,42 @@ fn live_on(stage: &mut Stage, players: &[Player], ms: i64, step_ms: i64) {
             assert_eq!(player.heartbeat(stage), NONE);
         }
     }
+}
+
+#[test]
+fn c02_an_id_that_nobody_uses_holds_the_group_up_for_seconds_only() {
+    let mut stage = Stage::new();
+    let mut players = vec![Player::new("g")];
+    settle(&mut stage, &mut players);
+    let (mut x1, mut x2) = (Player::new("g"), Player::new("g"));
+    (x1.session_timeout_ms, x2.session_timeout_ms) = (45_000, 45_000);
+    x1.knock(&mut stage);
+    stage.advance(1_000);
+    x2.knock(&mut stage);
+    let joins = [players[0].join(&mut stage), x2.join(&mut stage)];
+    // Five seconds after X1 was told its id.
+    stage.advance(3_999);
+    assert_eq!(joins.map(|join| stage.reply(join)), [None, None]);
+    stage.advance(1);
+    players.push(x2);
+    for (player, join) in players.iter_mut().zip(joins) {
+        assert_eq!(player.joined(&mut stage, join).generation, 2);
+    }
+    sync_all(&mut stage, &players);
+    assert_eq!(stage.member_count("g"), 2);
+    // Whoever is slow to come is not turned away, but has another rebalance.
+    live_on(&mut stage, &players, 30_000, 5_000);
+    let x1_joins = x1.join(&mut stage);
+    for player in &players {
+        player.join(&mut stage);
+    }
+    assert_eq!(x1.joined(&mut stage, x1_joins).generation, 3);
+    // Nor is an id good for longer than the session it asked for.
+    let mut x3 = Player::new("g");
+    x3.knock(&mut stage);
+    stage.advance(10_000);
+    let join = x3.join(&mut stage);
+    assert_eq!(x3.joined(&mut stage, join).error, UNKNOWN_MEMBER_ID);
 }
 
 #[test]

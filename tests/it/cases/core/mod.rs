@@ -309,7 +309,22 @@ impl Player {
 
     /// Sends a JoinGroup that needs no second step.
     pub(crate) fn join(&self, stage: &mut Stage) -> Waits {
-        stage.send(Request::Join(Join {
+        stage.send(self.joining(false))
+    }
+
+    /// Is told its id, the first of two steps to join (KIP-394).
+    pub(crate) fn knock(&mut self, stage: &mut Stage) {
+        match stage.ask(self.joining(true)) {
+            Reply::Join(reply) => {
+                assert_eq!(reply.error, MEMBER_ID_REQUIRED);
+                self.member_id = reply.member_id;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn joining(&self, member_id_required: bool) -> Request {
+        Request::Join(Join {
             group_id: self.group_id.clone(),
             client: Client::default(),
             session_timeout_ms: self.session_timeout_ms,
@@ -322,9 +337,9 @@ impl Player {
                 metadata: self.metadata.clone(),
             }],
             reason: None,
-            member_id_required: false,
+            member_id_required,
             skip_assignment: true,
-        }))
+        })
     }
 
     /// Takes the reply to a JoinGroup, which must have come.
