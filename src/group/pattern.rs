@@ -398,6 +398,10 @@ mod tests {
         );
         assert_eq!(matching(r"a\Q.(", &["a.(", "ax("]), ["a.("]);
         assert_eq!(matching(r"\101\x42\x{43}", &["ABC"]), ["ABC"]);
+        let controls = "\x07\x0c\n\r\t\x0b";
+        assert_eq!(matching(r"\a\f\n\r\t\v", &[controls]), [controls]);
+        assert_eq!(matching(r"[\n\]]+", &["]\n", "n"]), ["]\n"]);
+        assert_eq!(matching(r"a\b{start}", &["a{start}", "a"]), ["a{start}"]);
         assert_eq!(matching("[a&&b]", &["a", "&", "b", "&&"]), ["a", "&", "b"]);
         assert_eq!(matching("[a[b]", &["a", "[", "b"]), ["a", "[", "b"]);
         assert_eq!(matching("[]a]", &["]", "a"]), ["]", "a"]);
