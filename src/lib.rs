@@ -20,8 +20,8 @@
 //! | [`sim`] | The core under a glass dome: clients, disk, crashes and time, all from one seed. |
 //!
 //! Arrows between rooms go one way, from the bell by way of the hall down to the core; `tests/it/layers.rs` holds them.
-//! [`group`], [`wire`] and [`desk`] build without the feature `server`, hence without tokio; so does [`sim`] with the
-//! feature of its name, but for the channels of tokio that [`log`] is made with.
+//! [`group`], [`wire`] and [`desk`] build without the feature `server`, hence without tokio; so do [`sim`] and what of
+//! [`broker`] it needs with the feature `sim`, but for the channels and locks of tokio that they are made with.
 //!
 //! # The life of a request
 //!
@@ -49,7 +49,7 @@
 
 #[cfg(feature = "server")]
 pub mod admin;
-#[cfg(feature = "server")]
+#[cfg(feature = "sim")]
 pub mod broker;
 #[cfg(feature = "server")]
 pub mod cli;

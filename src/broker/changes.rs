@@ -11,7 +11,7 @@ use kafka_protocol::messages::TopicName;
 use super::journal::{Entry, TOPIC_PARTITIONS_MAX};
 use super::partition::Partition;
 use super::topics::{Refusal, Topic, TopicSummary, TopicsChange, check_name, is_reserved};
-use super::{Changing, GroupConfigsChange, Shared, random_id};
+use super::{Changing, GroupConfigsChange, Shared};
 
 /// Kafka's limit on partitions made by one request.
 pub(super) const PARTITIONS_MAX: i64 = 10_000;
@@ -98,7 +98,7 @@ impl Shared {
                 };
                 let summary = TopicSummary {
                     name: new.name.as_str().into(),
-                    id: random_id(),
+                    id: (self.options.topic_ids)(),
                     partitions,
                     internal: false,
                 };

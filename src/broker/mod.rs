@@ -3,25 +3,41 @@
 //! Requests come in as kafka-protocol's structs and answers leave as such; decoding, encoding and the layouts of
 //! versions are `wire`'s. Groups and committed offsets live elsewhere: this room only tells, before it answers,
 //! which topics appeared, grew or went, and which group configs changed.
+//!
+//! With the feature `sim` alone there is what changes topics and tells of them, which needs no runtime; records are
+//! neither taken nor given.
+
+#![cfg_attr(
+    not(feature = "server"),
+    allow(
+        dead_code,
+        reason = "records have no use where nobody takes or gives them"
+    )
+)]
 
 mod admin;
 mod batch;
 mod changes;
 mod config_keys;
 mod configs;
+#[cfg(feature = "server")]
 mod fetch;
 mod files;
 mod journal;
+#[cfg(feature = "server")]
 mod list_offsets;
 mod look;
 mod memory;
 mod metadata;
 mod partition;
+#[cfg(feature = "server")]
 mod produce;
 mod producers;
+#[cfg(feature = "server")]
 mod records;
 mod segment;
 mod topics;
+#[cfg(feature = "server")]
 mod upkeep;
 
 use std::collections::BTreeMap;
@@ -33,6 +49,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use kafka_protocol::error::ResponseError;
+#[cfg(feature = "server")]
 use kafka_protocol::messages::ProduceResponse;
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
@@ -47,6 +64,7 @@ use partition::Partition;
 use topics::{Refusal, Topic, Topics};
 
 pub use config_keys::{ConfigKind, TopicConfigKey, topic_config_keys};
+#[cfg(feature = "server")]
 pub use fetch::Lender;
 pub use topics::{TopicSummary, TopicsChange, TopicsImage};
 
@@ -152,10 +170,19 @@ pub struct BrokerOptions {
     pub open_files_max: usize,
     /// Unix milliseconds now; never goes back.
     pub clock: Clock,
+    /// Where the ids of new topics come from: never nil, and no id twice.
+    pub topic_ids: TopicIds,
+    /// Everything is done where it is called, on no thread but the caller's, and nothing without being asked: for
+    /// whoever has a clock and an order of his own, and needs no runtime. Produce, Fetch and ListOffsets need one all
+    /// the same.
+    pub in_place: bool,
 }
 
 /// Tells unix milliseconds.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
+
+/// Gives another id at every call.
+pub type TopicIds = Arc<dyn Fn() -> Uuid + Send + Sync>;
 
 impl Default for BrokerOptions {
     fn default() -> Self {
@@ -177,6 +204,8 @@ impl Default for BrokerOptions {
             described_partitions_max: 2000,
             open_files_max: 512,
             clock: Arc::new(|| 0),
+            topic_ids: Arc::new(random_id),
+            in_place: false,
         }
     }
 }
@@ -277,6 +306,7 @@ impl Error {
 }
 
 /// What becomes of a produce request.
+#[cfg(feature = "server")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Produced {
     /// The answer.
@@ -391,7 +421,7 @@ impl Broker {
                 let name = OFFSETS_TOPIC.into();
                 let summary = TopicSummary {
                     name,
-                    id: random_id(),
+                    id: (options.topic_ids)(),
                     partitions,
                     internal: true,
                 };
@@ -431,7 +461,10 @@ impl Broker {
         };
         shared.load(known)?;
         let shared = Arc::new(shared);
-        upkeep::start(&shared);
+        #[cfg(feature = "server")]
+        if !shared.options.in_place {
+            upkeep::start(&shared);
+        }
         Ok(Self { shared })
     }
 
@@ -495,7 +528,11 @@ impl Broker {
         &self,
         change: impl FnOnce() -> R + Send + 'static,
     ) -> Option<R> {
-        tokio::task::spawn_blocking(change).await.ok()
+        #[cfg(feature = "server")]
+        if !self.shared.options.in_place {
+            return tokio::task::spawn_blocking(change).await.ok();
+        }
+        Some(change())
     }
 
     async fn new_producer_id(&self) -> Result<i64, Refusal> {
@@ -582,7 +619,8 @@ impl Shared {
             Ok(())
         };
         std::thread::scope(|scope| {
-            let helpers: Vec<_> = (1..LOADERS.min(all.len()))
+            let loaders = if self.options.in_place { 1 } else { LOADERS };
+            let helpers: Vec<_> = (1..loaders.min(all.len()))
                 .map(|_| scope.spawn(open_some))
                 .collect();
             let own = open_some();

@@ -11,6 +11,8 @@
 //! ```
 
 pub mod hop;
+#[cfg(feature = "sim")]
+pub mod image;
 pub mod line;
 mod order;
 pub mod time;

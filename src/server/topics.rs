@@ -1,17 +1,18 @@
-//! The image of topics in the core's words, kept from what the data plane announces.
+//! The image of topics, and the way of every change to all shards.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::shard::{Letter, Mailbox};
-use crate::broker::{self, TopicSummary};
+use crate::broker;
+use crate::desk::image::Image;
 use crate::group::GroupOverrides;
-use crate::group::types::{Topic, TopicId, Topics, TopicsChange, partition_for};
+use crate::group::types::{Topics, partition_for};
 
 /// Holds the newest image and passes changes on to every shard.
 #[derive(Debug)]
 pub(crate) struct Announcer {
     shards: Arc<[Mailbox]>,
-    newest: Mutex<Arc<Topics>>,
+    newest: Mutex<Image>,
 }
 
 impl Announcer {
@@ -24,19 +25,13 @@ impl Announcer {
 
     /// The newest image.
     pub(crate) fn newest(&self) -> Arc<Topics> {
-        self.newest
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        let newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        newest.topics().clone()
     }
 
     /// Begins with what there is.
     pub(crate) fn begin(&self, image: &broker::TopicsImage) {
-        let mut topics = Topics::default();
-        for summary in image.iter() {
-            topics.insert(summary.name.clone(), topic(summary));
-        }
-        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(topics);
+        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Image::of(image);
     }
 
     /// Tells the group's shard what the group sets for itself.
@@ -48,32 +43,7 @@ impl Announcer {
     /// Puts a change into every mailbox. Whoever hears of it by a later reply finds the shards informed.
     pub(crate) fn announce(&self, change: &broker::TopicsChange) {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut topics = (**newest).clone();
-        for gone in &change.deleted {
-            topics.remove(&gone.name);
-        }
-        for summary in change.created.iter().chain(&change.grown) {
-            topics.insert(summary.name.clone(), topic(summary));
-        }
-        *newest = Arc::new(topics);
-        let change = Arc::new(TopicsChange {
-            topics: newest.clone(),
-            created: change
-                .created
-                .iter()
-                .map(|summary| summary.name.clone())
-                .collect(),
-            grown: change
-                .grown
-                .iter()
-                .map(|summary| summary.name.clone())
-                .collect(),
-            deleted: change
-                .deleted
-                .iter()
-                .map(|summary| (summary.name.clone(), TopicId(summary.id.into_bytes())))
-                .collect(),
-        });
+        let change = Arc::new(newest.take(change));
         // Under the lock, so that every shard hears of changes in the same order.
         for shard in self.shards.iter() {
             shard.send(Letter::Topics(change.clone()));
@@ -86,11 +56,4 @@ pub(crate) fn shard_of(group_id: &str, shards: usize) -> usize {
     // There are at most 10,000 shards, and the hash is below their number.
     let count = i32::try_from(shards).unwrap_or(i32::MAX);
     usize::try_from(partition_for(group_id, count)).unwrap_or(0)
-}
-
-fn topic(summary: &TopicSummary) -> Topic {
-    Topic {
-        id: TopicId(summary.id.into_bytes()),
-        partitions: summary.partitions,
-    }
 }

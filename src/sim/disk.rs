@@ -2,7 +2,7 @@
 //! tears what was not synced.
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use crate::group::record::Record;
 use crate::group::types::Millis;
 use crate::log::by_hand::ByHand;
 use crate::log::fault_fs::{FaultFs, Survive};
+use crate::log::fs::Fs;
 use crate::log::{
     Error, Folder, FolderOptions, LogOptions, Recovered, Recovery, ShardLog, SnapshotWriter,
 };
@@ -40,11 +41,15 @@ struct Open {
 pub(super) struct Disk {
     fs: FaultFs,
     options: LogOptions,
+    /// The data folder, from a start on until its log is opened.
+    folder: Option<Folder>,
     open: Option<Open>,
     crash_count: u64,
     /// What the log holds, oldest first, as of the last snapshot.
     records: Vec<Record>,
     full: bool,
+    /// Since the process started, a sync may have failed.
+    syncs_fail: bool,
     /// The next append fails.
     pub(super) fails_next: bool,
 }
@@ -61,17 +66,46 @@ impl Disk {
                 retry: Duration::ZERO,
                 ..LogOptions::default()
             },
+            folder: None,
             open: None,
             crash_count: 0,
             records: Vec::new(),
             full: false,
+            syncs_fail: false,
             fails_next: false,
         }
+    }
+
+    /// The file system, for what lies beside the log. A crash puts another in its place.
+    pub(super) fn fs(&self) -> Arc<dyn Fs> {
+        self.fs.shared()
+    }
+
+    /// Whether the disk may refuse a write, or has refused one that nobody gets over without a restart.
+    pub(super) fn may_refuse(&self) -> bool {
+        self.full || self.syncs_fail
     }
 
     /// Whether a process has opened the log.
     pub(super) fn is_open(&self) -> bool {
         self.open.is_some()
+    }
+
+    /// Opens the data folder as a process does that starts; gives where the topics are.
+    ///
+    /// # Errors
+    /// A sentence, if it cannot be opened.
+    pub(super) fn open_folder(&mut self) -> Result<PathBuf, String> {
+        let options = FolderOptions {
+            partition_count: 1,
+            node_id: 1,
+        };
+        self.folder = None;
+        let folder = Folder::open(self.fs.shared(), Path::new(FOLDER), options)
+            .map_err(|e| format!("the data folder cannot be opened: {e}"))?;
+        let topics = folder.topics_dir();
+        self.folder = Some(folder);
+        Ok(topics)
     }
 
     /// Reads the log as a process does that starts, and opens it.
@@ -80,12 +114,8 @@ impl Disk {
     /// A sentence: what is on the disk is not what was written there, and no crash explains it.
     pub(super) fn start(&mut self, apply: &mut dyn FnMut(&Record)) -> Result<(), String> {
         self.open = None;
-        let folder = FolderOptions {
-            partition_count: 1,
-            node_id: 1,
-        };
-        let opened = Folder::open(self.fs.shared(), Path::new(FOLDER), folder)
-            .and_then(|folder| Recovery::open(Arc::new(folder), self.options.clone()));
+        let folder = self.folder.take().ok_or("no data folder is open")?;
+        let opened = Recovery::open(Arc::new(folder), self.options.clone());
         let mut reader = Reader::new(apply);
         let run =
             opened.and_then(|recovery| recovery.run_by_hand(&mut |frame| reader.take(&frame)));
@@ -206,9 +236,10 @@ impl Disk {
     }
 
     /// From now on every sync fails.
-    pub(super) fn fail_syncs(&self) {
+    pub(super) fn fail_syncs(&mut self) {
         // A process that is about to start would not start at all.
         if self.open.is_some() {
+            self.syncs_fail = true;
             self.fs.fail_syncs_after(Some(0));
         }
     }
@@ -244,10 +275,13 @@ impl Disk {
         }
     }
 
-    /// The server dies: of what was not synced, any part survives. What the log was about to do may have been begun.
-    pub(super) fn crash(&mut self, rng: &mut Rng) {
+    /// The server dies: of what was not synced, any part survives. What the log was about to do may have been begun, and
+    /// so may what is done beside it with `beside`.
+    pub(super) fn crash(&mut self, rng: &mut Rng, beside: impl FnOnce()) {
         self.crash_count += 1;
         self.fails_next = false;
+        self.syncs_fail = false;
+        self.folder = None;
         let before = self.fs.op_count();
         if let Some(mut open) = self.open.take() {
             let _ = match rng.below(8) {
@@ -256,6 +290,7 @@ impl Disk {
                 _ => open.hand.flush(),
             };
         }
+        beside();
         let begun = self.fs.op_count() - before;
         let op_count = before + rng.index(begun + 1);
         let survive = match rng.below(4) {

@@ -11,6 +11,7 @@ mod disk;
 mod frames;
 mod net;
 mod pattern;
+mod plane;
 mod rng;
 mod server;
 mod trace;

@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
+use super::frames::{Heard, Said, TopicAsk};
 use super::rng::Rng;
 use super::trace::Trace;
 use crate::desk::hop::{Holder, Pigeonhole, ReplyTo};
 use crate::desk::line::{Line, Turn};
 use crate::group::request::{Reply, Request};
+use crate::wire::data;
 
 /// Names a connection for good.
 pub(super) type ConnId = usize;
@@ -22,9 +24,9 @@ pub(super) enum Event {
     /// A client looks around.
     Wake(usize),
     /// A request reaches the server.
-    Arrive(ConnId, Call, Box<Request>),
+    Arrive(ConnId, Call, Box<Heard>),
     /// A reply reaches its client.
-    Deliver(ConnId, Call, Box<Reply>),
+    Deliver(ConnId, Call, Box<Said>),
     /// A client learns that its connection is gone.
     Closed(ConnId),
     /// The server takes what is in its mailbox.
@@ -43,8 +45,8 @@ pub(super) enum Event {
     Die(u64),
     /// The server starts again.
     Restart,
-    /// Topics have changed; the server hears of it.
-    TopicsChanged,
+    /// The data plane takes up a request.
+    Change(ConnId, Call),
     /// Something may go wrong.
     Weather,
 }
@@ -93,6 +95,22 @@ impl Seat {
     }
 }
 
+/// A change of topics that somebody asks for.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) version: i16,
+    pub(super) request: data::Call,
+    /// The same in a client's words.
+    pub(super) ask: TopicAsk,
+}
+
+/// A request whose turn has come.
+#[derive(Debug)]
+pub(super) enum Taken {
+    Group(Seat, Box<Request>),
+    Topics(Call, Box<Change>),
+}
+
 /// One connection.
 #[derive(Debug)]
 struct Connection {
@@ -108,7 +126,7 @@ struct Connection {
     line: Line,
     /// The request that is waited for.
     in_service: Option<Call>,
-    behind: VecDeque<(Call, Box<Request>)>,
+    behind: VecDeque<(Call, Box<Heard>)>,
     booth: Arc<Booth>,
 }
 
@@ -215,7 +233,7 @@ impl Net {
     }
 
     /// A client sends.
-    pub(super) fn send(&mut self, conn: ConnId, call: Call, request: Request) {
+    pub(super) fn send(&mut self, conn: ConnId, call: Call, request: Heard) {
         let delay = self.delay();
         let moment = (self.now + delay).max(self.connections[conn].last_to_server);
         self.connections[conn].last_to_server = moment;
@@ -227,7 +245,7 @@ impl Net {
     }
 
     /// A request arrives at the server; tells whether anybody there hears it.
-    pub(super) fn arrive(&mut self, conn: ConnId, call: Call, request: Box<Request>) -> bool {
+    pub(super) fn arrive(&mut self, conn: ConnId, call: Call, request: Box<Heard>) -> bool {
         let connection = &mut self.connections[conn];
         if !connection.served || self.now > connection.server_hears_until {
             return false;
@@ -237,23 +255,33 @@ impl Net {
     }
 
     /// The next request of a connection, if its turn has come.
-    pub(super) fn take_turn(&mut self, conn: ConnId) -> Option<(Seat, Box<Request>)> {
+    pub(super) fn take_turn(&mut self, conn: ConnId) -> Option<Taken> {
         let connection = &mut self.connections[conn];
         let behind = &mut connection.behind;
         let Ok::<_, std::convert::Infallible>(next) =
             connection.line.next(|| Ok(behind.pop_front()));
-        let (call, request) = next?;
+        let (call, heard) = next?;
         connection.in_service = Some(call);
-        let to = ReplyTo::holder(connection.booth.clone());
         let waker = Waker::from(connection.booth.clone());
         let waiting = connection
             .booth
             .pigeonhole
             .poll(&Context::from_waker(&waker));
-        match waiting {
-            Poll::Pending => Some((Seat { conn, call, to }, request)),
+        match (waiting, *heard) {
+            (Poll::Pending, Heard::Group(request)) => {
+                let to = ReplyTo::holder(connection.booth.clone());
+                Some(Taken::Group(Seat { conn, call, to }, Box::new(request)))
+            }
+            (Poll::Pending, Heard::Topics(version, request, ask)) => Some(Taken::Topics(
+                call,
+                Box::new(Change {
+                    version,
+                    request,
+                    ask,
+                }),
+            )),
             // It was cut meanwhile.
-            Poll::Ready(_) => None,
+            (Poll::Ready(_), _) => None,
         }
     }
 
@@ -284,23 +312,51 @@ impl Net {
             return Ok(());
         };
         match Turn::from(arrival) {
-            Turn::Answer(reply) => {
-                let Some(call) = connection.in_service.take() else {
-                    return Err(format!(
-                        "connection {conn} asked nothing, and is told {reply:?}"
-                    ));
-                };
-                connection.line.answered();
-                let moment = (self.now + delay).max(connection.last_to_client);
-                connection.last_to_client = moment;
-                self.at(moment, Event::Deliver(conn, call, Box::new(reply)));
-                if self.rng.chance(self.weather.cut_per_mille) {
-                    self.cut(conn);
-                }
-            }
+            Turn::Answer(reply) => self.answer(conn, delay, Said::Group(reply))?,
             Turn::Mute => connection.behind.clear(),
             Turn::Close => return Err(format!("connection {conn} gets no answer")),
             Turn::Cut => connection.served = false,
+        }
+        Ok(())
+    }
+
+    /// The data plane has answered the request in service.
+    ///
+    /// # Errors
+    /// A sentence, if that is another.
+    pub(super) fn answer_topics(
+        &mut self,
+        conn: ConnId,
+        call: Call,
+        reply: data::Reply,
+    ) -> Result<(), String> {
+        let delay = self.delay();
+        let connection = &self.connections[conn];
+        if !connection.served {
+            return Ok(());
+        }
+        if connection.in_service != Some(call) {
+            return Err(format!(
+                "connection {conn} is told about {call} and waits for {:?}",
+                connection.in_service
+            ));
+        }
+        self.answer(conn, delay, Said::Topics(reply))
+    }
+
+    fn answer(&mut self, conn: ConnId, delay: i64, said: Said) -> Result<(), String> {
+        let connection = &mut self.connections[conn];
+        let Some(call) = connection.in_service.take() else {
+            return Err(format!(
+                "connection {conn} asked nothing, and is told {said:?}"
+            ));
+        };
+        connection.line.answered();
+        let moment = (self.now + delay).max(connection.last_to_client);
+        connection.last_to_client = moment;
+        self.at(moment, Event::Deliver(conn, call, Box::new(said)));
+        if self.rng.chance(self.weather.cut_per_mille) {
+            self.cut(conn);
         }
         Ok(())
     }

@@ -1,26 +1,38 @@
 //! The simulated server: the coordinator, the desk and the log that ship, with a task, a clock and threads that are played.
 //!
 //! One shard. Requests gather in its mailbox and are handed in as one batch; the log's committer and the writer of
-//! snapshots work for as long as chance has it; a crash ends everything at any moment.
+//! snapshots work for as long as chance has it; a crash ends everything at any moment. Beside it the data plane changes
+//! topics, and puts what it announces into the mailbox.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use bytes::Bytes;
 
 use super::check::{Cause, Check};
 use super::disk::Disk;
-use super::net::{Call, ConnId, Event, Net, Seat};
+use super::frames::TopicAnswer;
+use super::net::{Call, Change, ConnId, Event, Net, Seat, Taken};
+use super::plane::Plane;
+use crate::desk::image::Image;
 use crate::desk::time::ServerTime;
 use crate::desk::{Called, Desk, Options, Shell, Trouble};
 use crate::group::record::Record;
 use crate::group::refusal::revoke;
 use crate::group::request::{ErrorCode, Reply, Request, RequestId};
-use crate::group::types::{Millis, Topics, TopicsChange};
+use crate::group::types::{Millis, TopicName, Topics, TopicsChange};
 use crate::group::{Actions, Coordinator, GroupConfig};
 
 /// When a world begins, in Unix milliseconds.
 const BEGINNING: i64 = 1_700_000_000_000;
+
+/// Something for the shard.
+#[derive(Debug)]
+enum Letter {
+    Ask(Seat, Box<Request>),
+    Topics(Arc<TopicsChange>),
+}
 
 /// The server and its disk.
 #[derive(Debug)]
@@ -38,7 +50,14 @@ pub(super) struct Server {
     started_at: i64,
     /// The wall clock minus the world's time.
     wall_ahead_ms: i64,
-    mailbox: VecDeque<(Seat, Box<Request>)>,
+    mailbox: VecDeque<Letter>,
+    /// The data plane, while the process runs.
+    plane: Option<Plane>,
+    /// Counts the ids of topics.
+    topic_ids: Arc<AtomicU64>,
+    image: Image,
+    /// Changes of topics that are asked for, by who asked.
+    changes: BTreeMap<(ConnId, Call), Box<Change>>,
     /// Who is called what at the desk.
     ids: BTreeMap<(ConnId, Call), RequestId>,
     timer_at: Option<i64>,
@@ -184,19 +203,32 @@ impl Shell for Hall<'_> {
 }
 
 impl Server {
+    /// One that is down, with these topics on its disk.
+    ///
+    /// # Errors
+    /// A sentence, if they cannot be made.
     pub(super) fn new(
         config: GroupConfig,
-        topics: Arc<Topics>,
+        topics: &[(TopicName, i32)],
         seed: u64,
         options: Options,
-        disk: Disk,
-    ) -> Self {
-        Self {
+        mut disk: Disk,
+    ) -> Result<Self, String> {
+        let topic_ids = Arc::new(AtomicU64::new(0));
+        let folder = disk.open_folder()?;
+        let plane = Plane::open(disk.fs(), folder, &topic_ids)?;
+        plane.provide(topics)?;
+        let image = Image::of(&plane.topics());
+        Ok(Self {
             config,
             seed,
             disk,
-            desk: Desk::new(options, topics),
+            desk: Desk::new(options, image.topics().clone()),
             options,
+            plane: None,
+            topic_ids,
+            image,
+            changes: BTreeMap::new(),
             is_up: false,
             incarnation: 0,
             time: ServerTime::start(Millis(BEGINNING)),
@@ -207,7 +239,18 @@ impl Server {
             timer_at: None,
             sync_ms_max: 10,
             dies_in_sync: false,
-        }
+        })
+    }
+
+    /// All topics, as the data plane has announced them.
+    pub(super) fn topics(&self) -> &Arc<Topics> {
+        self.image.topics()
+    }
+
+    /// Whether a change of topics is on its way through the server.
+    pub(super) fn changes_topics(&self) -> bool {
+        let told = |letter: &Letter| matches!(letter, Letter::Topics(_));
+        !self.changes.is_empty() || self.mailbox.iter().any(told)
     }
 
     /// Whether clients can connect.
@@ -260,16 +303,21 @@ impl Server {
     pub(super) fn start(
         &mut self,
         jump_ms: i64,
-        topics: Arc<Topics>,
         net: &mut Net,
         check: &mut Check,
-    ) {
+    ) -> Result<(), String> {
+        let folder = self.disk.open_folder()?;
+        let plane = Plane::open(self.disk.fs(), folder, &self.topic_ids)?;
+        check.topic_rules.found(&plane.topics())?;
+        self.image = Image::of(&plane.topics());
+        self.plane = Some(plane);
         self.is_up = true;
         self.wall_ahead_ms += jump_ms;
         self.started_at = net.now;
         self.time = ServerTime::start(Millis(net.now + self.wall_ahead_ms));
-        self.desk = Desk::new(self.options, topics);
+        self.desk = Desk::new(self.options, self.image.topics().clone());
         self.load(net, check);
+        Ok(())
     }
 
     fn load(&mut self, net: &mut Net, check: &mut Check) {
@@ -312,7 +360,17 @@ impl Server {
         self.mailbox.clear();
         self.ids.clear();
         self.desk = Desk::new(self.options, self.desk.known_topics().clone());
-        self.disk.crash(&mut net.rng);
+        let plane = self.plane.take();
+        let changes = std::mem::take(&mut self.changes).into_values();
+        self.disk.crash(&mut net.rng, || {
+            // Whoever has asked for something is not told of it any more, but it may have been done.
+            for change in changes {
+                check.topic_rules.doubts(&change.ask);
+                if let Some(plane) = &plane {
+                    let _ = plane.answer(change.request, change.version);
+                }
+            }
+        });
         net.server_died();
         check.died();
     }
@@ -329,6 +387,9 @@ impl Server {
                 }
             })?;
             self.settle(net)?;
+            if let Some(plane) = &self.plane {
+                plane.close()?;
+            }
             let _ = self.disk.close();
         }
         self.crash(net, check);
@@ -337,37 +398,68 @@ impl Server {
 
     /// A request arrives.
     pub(super) fn arrive(&mut self, conn: ConnId, net: &mut Net) {
-        if let Some(asked) = net.take_turn(conn) {
-            if self.mailbox.is_empty() {
-                let ms = net.rng.between(0, 2);
-                net.after(ms, Event::Serve);
+        match net.take_turn(conn) {
+            Some(Taken::Group(seat, request)) => self.post(Letter::Ask(seat, request), 2, net),
+            Some(Taken::Topics(call, change)) => {
+                self.changes.insert((conn, call), change);
+                let ms = net.rng.between(0, 20);
+                net.after(ms, Event::Change(conn, call));
             }
-            self.mailbox.push_back(asked);
+            None => {}
         }
+    }
+
+    /// Puts a letter into the mailbox, which is emptied so soon.
+    fn post(&mut self, letter: Letter, ms_max: i64, net: &mut Net) {
+        if self.mailbox.is_empty() {
+            let ms = net.rng.between(0, ms_max);
+            net.after(ms, Event::Serve);
+        }
+        self.mailbox.push_back(letter);
     }
 
     /// Takes what is in the mailbox.
     pub(super) fn serve(&mut self, net: &mut Net, check: &mut Check) -> Result<(), String> {
-        for (seat, request) in std::mem::take(&mut self.mailbox) {
-            self.at_desk(net, check, |desk, hall, now| {
-                desk.ask(hall, now, *request, seat, 0);
+        for letter in std::mem::take(&mut self.mailbox) {
+            self.at_desk(net, check, |desk, hall, now| match letter {
+                Letter::Ask(seat, request) => desk.ask(hall, now, *request, seat, 0),
+                Letter::Topics(change) => desk.topics(hall, now, change),
             })?;
         }
         self.finish(net, check)
     }
 
-    /// Topics have changed.
-    pub(super) fn topics_changed(
+    /// The data plane takes up a change of topics: it is made, announced and then answered.
+    pub(super) fn change(
         &mut self,
-        change: Arc<TopicsChange>,
+        conn: ConnId,
+        call: Call,
         net: &mut Net,
         check: &mut Check,
     ) -> Result<(), String> {
-        if !self.is_up {
+        let (Some(change), Some(plane)) = (self.changes.remove(&(conn, call)), &self.plane) else {
             return Ok(());
+        };
+        let (reply, announced) = plane.answer(change.request, change.version)?;
+        let answers = TopicAnswer::all_of(&reply).unwrap_or_default();
+        net.trace.tell(|| {
+            format!(
+                "topics  {:?}: {}",
+                change.ask,
+                brief(&format!("{answers:?}"))
+            )
+        });
+        let may_refuse = self.disk.may_refuse();
+        check
+            .topic_rules
+            .answered(&change.ask, &answers, &announced, may_refuse)?;
+        for change in announced {
+            let change = Arc::new(self.image.take(&change));
+            self.post(Letter::Topics(change), 20, net);
         }
-        self.at_desk(net, check, |desk, hall, now| desk.topics(hall, now, change))?;
-        self.finish(net, check)
+        net.answer_topics(conn, call, reply)?;
+        self.arrive(conn, net);
+        Ok(())
     }
 
     /// Looks at the timers.

@@ -6,18 +6,17 @@ use std::sync::Arc;
 use super::check::Check;
 use super::client::{
     Abandoner, Admin, Asked, Committer, Confused, Consumer, Gossip, Habits, Hands, IdPartition,
-    Modern, ModernHabits, Operator, Outstanding, Role, TopicAsk, wanted,
+    Modern, ModernHabits, Operator, Outstanding, Role, want, wanted,
 };
 use super::disk::Disk;
-use super::frames::{self, Dialogue};
+use super::frames::{self, Ask, Dialogue, Said, TopicAsk};
 use super::net::{ConnId, Event, Net, Weather};
 use super::rng::Rng;
 use super::server::Server;
 use super::trace::Trace;
 use super::{Fault, Options};
 use crate::desk;
-use crate::group::request::{Reply, Request};
-use crate::group::types::{GroupId, Topic, TopicId, TopicName, Topics, TopicsChange};
+use crate::group::types::{GroupId, TopicName};
 use crate::group::{Bounded, GroupConfig};
 
 /// How long after the last fault everything must be well.
@@ -39,6 +38,16 @@ struct Client {
 }
 
 impl Client {
+    fn new(role: Role) -> Self {
+        Self {
+            role,
+            conn: None,
+            next_call: 0,
+            outstanding: Vec::new(),
+            wake_at: i64::MAX,
+        }
+    }
+
     fn is_on(&self, conn: ConnId) -> bool {
         self.conn.as_ref().is_some_and(|(own, _)| *own == conn)
     }
@@ -63,10 +72,6 @@ pub(super) struct World {
     server: Server,
     check: Check,
     clients: Vec<Client>,
-    topics: Arc<Topics>,
-    changes: Vec<Arc<TopicsChange>>,
-    changes_handed: usize,
-    topics_made: u64,
     gossip: Gossip,
     stamp: i64,
     climate: Climate,
@@ -95,16 +100,10 @@ impl World {
             member_id_wait_ms: *Rng::new(options.seed ^ 0x1d).pick(&[0, 1_000, 5_000, 60_000]),
             ..GroupConfig::default()
         };
-        let mut topics = Topics::default();
         let names: Vec<TopicName> = (0..3).map(|n| Arc::from(format!("t{n}"))).collect();
-        for (n, name) in names.iter().take(1 + rng.index(3)).enumerate() {
-            let topic = Topic {
-                id: topic_id(n as u64 + 1),
-                partitions: rng.between(1, 5) as i32,
-            };
-            topics.insert(name.clone(), topic);
-        }
-        let topics = Arc::new(topics);
+        let present = &names[..1 + rng.index(3)];
+        let mut provide = |name: &TopicName| (name.clone(), rng.between(1, 5) as i32);
+        let provided: Vec<(TopicName, i32)> = present.iter().map(&mut provide).collect();
         let drawn = Weather {
             delay_ms_max: *rng.pick(&[2, 20, 200]),
             straggler_per_mille: *rng.pick(&[0, 10, 50]),
@@ -142,15 +141,13 @@ impl World {
         let server_seed = rng.next();
         let seed = rng.next();
         let trace = Trace::new(options.trace);
+        let server = Server::new(config.clone(), &provided, server_seed, desk, disk)
+            .expect("an empty disk takes a few topics");
         Self {
             net: Net::new(Rng::new(seed), trace, weather),
-            server: Server::new(config.clone(), topics.clone(), server_seed, desk, disk),
-            check: Check::new(config, topics.clone(), mixed),
+            check: Check::new(config, server.topics().clone(), mixed),
+            server,
             clients,
-            topics,
-            changes: Vec::new(),
-            changes_handed: 0,
-            topics_made: 100,
             gossip: Gossip::default(),
             stamp: 0,
             climate,
@@ -275,17 +272,17 @@ impl World {
                 roles.push(Role::Operator(Operator::new("operator")));
             }
             if rng.chance(600) {
-                roles.push(Role::Admin(Admin::new("admin", groups, topics.to_vec())));
+                // Two who change the same topics get in each other's way.
+                let names: &[&str] = if rng.chance(200) {
+                    &["admin", "admin2"]
+                } else {
+                    &["admin"]
+                };
+                let admin = |name| Role::Admin(Admin::new(name, groups.clone(), topics.to_vec()));
+                roles.extend(names.iter().copied().map(admin));
             }
         }
-        let client = |role| Client {
-            role,
-            conn: None,
-            next_call: 0,
-            outstanding: Vec::new(),
-            wake_at: i64::MAX,
-        };
-        (roles.into_iter().map(client).collect(), mixed)
+        (roles.into_iter().map(Client::new).collect(), mixed)
     }
 
     pub(super) fn step_count(&self) -> u64 {
@@ -300,8 +297,7 @@ impl World {
 
     /// Lives through everything.
     pub(super) fn live(&mut self) -> Result<(), String> {
-        let topics = self.topics.clone();
-        self.server.start(0, topics, &mut self.net, &mut self.check);
+        self.server.start(0, &mut self.net, &mut self.check)?;
         for client in 0..self.clients.len() {
             let ms = self.net.rng.between(0, 2_000);
             self.wake_at(client, ms);
@@ -370,15 +366,8 @@ impl World {
                     self.crash();
                 }
             }
-            Event::Restart => self.restart(),
-            Event::TopicsChanged => {
-                while self.changes_handed < self.changes.len() {
-                    let change = self.changes[self.changes_handed].clone();
-                    self.changes_handed += 1;
-                    self.server
-                        .topics_changed(change, &mut self.net, &mut self.check)?;
-                }
-            }
+            Event::Restart => self.restart()?,
+            Event::Change(conn, call) => self.server.change(conn, call, net, check)?,
             Event::Weather => self.weather()?,
         }
         Ok(())
@@ -435,16 +424,13 @@ impl World {
         self.net.after(ms, Event::Restart);
     }
 
-    fn restart(&mut self) {
+    fn restart(&mut self) -> Result<(), String> {
         let jump_ms = if self.net.rng.chance(self.climate.clock_jump) && !self.calm {
             self.net.rng.between(-3_600_000, 60_000)
         } else {
             0
         };
-        self.changes_handed = self.changes.len();
-        let topics = self.topics.clone();
-        self.server
-            .start(jump_ms, topics, &mut self.net, &mut self.check);
+        self.server.start(jump_ms, &mut self.net, &mut self.check)
     }
 
     fn wake_at(&mut self, client: usize, moment: i64) {
@@ -467,7 +453,11 @@ impl World {
         self.act(client, &mut |role, hands| {
             role.wake(hands);
             Ok(())
-        })
+        })?;
+        if let Some(oldest) = self.clients[client].outstanding.first() {
+            self.wake_at(client, oldest.since + patience_ms);
+        }
+        Ok(())
     }
 
     /// Lets a client do something, and does what it wants done.
@@ -480,33 +470,28 @@ impl World {
             now: self.net.now,
             rng: &mut self.net.rng,
             trace: &mut self.net.trace,
-            topics: &self.topics,
+            topics: self.server.topics(),
             gossip: &mut self.gossip,
             stamp: &mut self.stamp,
             calm: self.calm,
             sends: Vec::new(),
             wake_at: None,
             hang_up: false,
-            topic_asks: Vec::new(),
         };
         deed(&mut self.clients[client].role, &mut hands)?;
         let Hands {
             sends,
             wake_at,
             hang_up,
-            topic_asks,
             ..
         } = hands;
         if let Some(moment) = wake_at {
             self.wake_at(client, moment);
         }
-        for ask in topic_asks {
-            self.change_topics(ask);
-        }
         let mut unsent = Vec::new();
-        for request in sends {
-            let asked = Asked::of(&request);
-            if !self.send(client, request)? {
+        for ask in sends {
+            let asked = Asked::of(&ask);
+            if !self.send(client, ask)? {
                 unsent.push(asked);
             }
         }
@@ -538,7 +523,7 @@ impl World {
     }
 
     /// Sends a request, over a new connection if need be; tells whether that could be done.
-    fn send(&mut self, client: usize, request: Request) -> Result<bool, String> {
+    fn send(&mut self, client: usize, ask: Ask) -> Result<bool, String> {
         let state = &mut self.clients[client];
         if state.conn.is_none() && !self.server.is_up() {
             return Ok(false);
@@ -550,11 +535,11 @@ impl World {
         let call = state.next_call;
         state.next_call += 1;
         let (name, rng) = (state.role.name(), &mut self.net.rng);
-        let (header, request) =
-            dialogue.ask(name, call as i32, request, rng, &mut self.net.trace)?;
+        let asked = Asked::of(&ask);
+        let (header, request) = dialogue.ask(name, call as i32, ask, rng, &mut self.net.trace)?;
         state.outstanding.push(Outstanding {
             call,
-            asked: Asked::of(&request),
+            asked,
             header,
             since: self.net.now,
         });
@@ -564,7 +549,7 @@ impl World {
         Ok(true)
     }
 
-    fn deliver(&mut self, conn: ConnId, call: u64, reply: Reply) -> Result<(), String> {
+    fn deliver(&mut self, conn: ConnId, call: u64, said: Said) -> Result<(), String> {
         let client = self.net.client_of(conn);
         let state = &mut self.clients[client];
         if !state.is_on(conn) {
@@ -577,7 +562,7 @@ impl World {
             ));
         }
         let Outstanding { asked, header, .. } = state.outstanding.remove(0);
-        let reply = frames::answer(&header, reply, &mut self.net.trace)?;
+        let reply = frames::answer(&header, said, &mut self.net.trace)?;
         self.net.trace.note(client as u64 ^ call << 32);
         let mut reply = Some(reply);
         self.act(client, &mut |role, hands| match reply.take() {
@@ -606,58 +591,6 @@ impl World {
             })?;
         }
         Ok(())
-    }
-
-    fn change_topics(&mut self, ask: TopicAsk) {
-        if !self.server.is_up() {
-            return;
-        }
-        let mut topics = (*self.topics).clone();
-        let mut change = TopicsChange::default();
-        match ask {
-            TopicAsk::Create(name, partitions) => {
-                if let Some(old) = topics.get(&name) {
-                    change.deleted.push((name.clone(), old.id));
-                }
-                self.topics_made += 1;
-                let topic = Topic {
-                    id: topic_id(self.topics_made),
-                    partitions,
-                };
-                topics.insert(name.clone(), topic);
-                change.created.push(name);
-            }
-            TopicAsk::Grow(name, more) => {
-                let Some(old) = topics.get(&name).cloned() else {
-                    return;
-                };
-                let partitions = (old.partitions + more).min(8);
-                if partitions == old.partitions {
-                    return;
-                }
-                topics.insert(name.clone(), Topic { partitions, ..old });
-                change.grown.push(name);
-            }
-            TopicAsk::Delete(name) => {
-                let Some(old) = topics.get(&name) else {
-                    return;
-                };
-                change.deleted.push((name.clone(), old.id));
-                topics.remove(&name);
-            }
-        }
-        self.net
-            .trace
-            .tell(|| format!("topics  change: {change:?}"));
-        self.topics = Arc::new(topics);
-        change.topics = self.topics.clone();
-        self.changes.push(Arc::new(change));
-        let ms = if self.calm {
-            0
-        } else {
-            self.net.rng.between(0, 20)
-        };
-        self.net.after(ms, Event::TopicsChanged);
     }
 
     /// No partition is in two members' hands.
@@ -726,7 +659,7 @@ impl World {
             let now = self.net.now;
             self.wake_at(client, now + 1);
         }
-        self.change_topics_last();
+        self.change_topics_last()?;
         let (deadline, last_step) = (self.net.now + HEALING_MS, self.step + HEALING_STEPS);
         let mut trouble = None;
         while self.net.now < deadline && self.step < last_step {
@@ -746,24 +679,39 @@ impl World {
     }
 
     /// The last that happens is often a change of topics: then nothing later makes up for whoever has missed it.
-    fn change_topics_last(&mut self) {
+    fn change_topics_last(&mut self) -> Result<(), String> {
         let rng = &mut self.net.rng;
         let name: TopicName = Arc::from(format!("t{}", rng.below(3)));
         let count = rng.between(1, 3) as i32;
         if !rng.chance(500) || !self.changes_topics {
-            return;
+            return Ok(());
         }
-        self.change_topics(if self.topics.get(&name).is_some() {
-            TopicAsk::Grow(name, count)
-        } else {
-            TopicAsk::Create(name, count)
-        });
+        let ask = match self.server.topics().get(&name) {
+            Some(topic) => TopicAsk::Grow(vec![(name, topic.partitions + count)], false),
+            None => TopicAsk::Create(vec![want(name, count)], false),
+        };
+        let admin = Admin::new("last", Vec::new(), Vec::new());
+        self.clients.push(Client::new(Role::Admin(admin)));
+        self.act(self.clients.len() - 1, &mut |_, hands| {
+            hands.change_topics(ask.clone());
+            Ok(())
+        })
     }
 
     /// What is not as it should be when nothing goes wrong any more.
     fn unwell(&self) -> Option<String> {
         if !self.server.is_up() {
             return Some("the server is down".to_owned());
+        }
+        let changes = |client: &Client| {
+            let mut asked = client
+                .outstanding
+                .iter()
+                .map(|outstanding| outstanding.asked);
+            asked.any(|asked| asked == Asked::Topics)
+        };
+        if self.server.changes_topics() || self.clients.iter().any(changes) {
+            return Some("topics change".to_owned());
         }
         let group_ids = self.clients.iter().filter_map(|client| match &client.role {
             Role::Consumer(consumer) => Some(consumer.group_id()),
@@ -793,7 +741,7 @@ impl World {
                     if consumer.group_id() == group_id && !consumer.gave_up() =>
                 {
                     for name in consumer.topics() {
-                        if let Some(topic) = self.topics.get(name) {
+                        if let Some(topic) = self.server.topics().get(name) {
                             wished.extend((0..topic.partitions).map(|index| (topic.id, index)));
                         }
                     }
@@ -807,7 +755,7 @@ impl World {
                 Role::Modern(consumer)
                     if consumer.group_id() == group_id && !consumer.gave_up() =>
                 {
-                    wished.extend(wanted(consumer, &self.topics));
+                    wished.extend(wanted(consumer, self.server.topics()));
                     owned.extend(consumer.owned());
                     let standing = self.check.standing(group_id, consumer.member_id());
                     (consumer.is_stable(), standing == Some(consumer.epoch()))
@@ -832,10 +780,4 @@ fn bounded(value: i32) -> Bounded {
         default: value,
         bounds: 0..=60_000,
     }
-}
-
-fn topic_id(number: u64) -> TopicId {
-    let mut id = [0; 16];
-    id[8..].copy_from_slice(&number.to_be_bytes());
-    TopicId(id)
 }

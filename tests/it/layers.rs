@@ -22,8 +22,8 @@ const MAY_NAME: &[(&str, &[&str])] = &[
     ("client", &[]),
     ("config", &[]),
     ("log", &[]),
-    ("sim", &["desk", "log", "wire", "group"]),
-    ("desk", &["group"]),
+    ("sim", &["broker", "desk", "log", "wire", "group"]),
+    ("desk", &["broker", "group"]),
     ("wire", &["group"]),
     ("group", &[]),
 ];

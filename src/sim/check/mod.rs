@@ -4,12 +4,14 @@
 mod classic;
 mod consumer;
 mod offsets;
+mod topics;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use self::classic::{Group, Phase, Seen};
 use self::offsets::Offsets;
+use self::topics::TopicRules;
 use super::pattern;
 use super::rng::Rng;
 use crate::group::record::Record;
@@ -73,6 +75,7 @@ pub(super) struct Check {
     told: u64,
     /// Knows only what the bytes of the log say.
     shadow: Coordinator,
+    pub(super) topic_rules: TopicRules,
 }
 
 impl Check {
@@ -93,6 +96,7 @@ impl Check {
             needs: BTreeMap::new(),
             newest: BTreeMap::new(),
             told: 0,
+            topic_rules: TopicRules::default(),
         }
     }
 

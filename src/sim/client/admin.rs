@@ -2,11 +2,17 @@
 
 use std::sync::Arc;
 
-use super::{Commit, Hands, TopicAsk, named};
+use super::{Commit, Hands, named};
 use crate::group::request::{
     Describe, Leave, LeavingMember, List, OffsetDelete, OffsetFetch, Request,
 };
-use crate::group::types::{Client, GroupId, InstanceId, TopicName};
+use crate::group::types::{Client, GroupId, InstanceId, TopicId, TopicName, TopicRef};
+use crate::sim::frames::{TopicAnswer, TopicAsk, Wanted};
+
+/// More partitions than this are wanted of no topic.
+const PARTITIONS_MAX: i32 = 8;
+/// A name that no topic can have, and one that only the server may have.
+const ODD_NAMES: [&str; 3] = ["t 0", "", "__consumer_offsets"];
 
 /// The operator.
 #[derive(Debug)]
@@ -14,6 +20,8 @@ pub(in crate::sim) struct Admin {
     client: Client,
     groups: Vec<GroupId>,
     topics: Vec<TopicName>,
+    /// Ids of topics that it was told of.
+    ids: Vec<TopicId>,
 }
 
 impl Admin {
@@ -22,11 +30,20 @@ impl Admin {
             client: named(name),
             groups,
             topics,
+            ids: Vec::new(),
         }
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
         &self.client.id
+    }
+
+    /// What became of topics.
+    pub(super) fn hear(&mut self, answers: &[TopicAnswer]) {
+        let ids = answers.iter().map(|answer| answer.id);
+        self.ids.extend(ids.filter(|id| !id.is_zero()));
+        let old = self.ids.len().saturating_sub(4);
+        self.ids.drain(..old);
     }
 
     pub(super) fn wake(&self, h: &mut Hands<'_>) {
@@ -76,23 +93,109 @@ impl Admin {
             .of(&[(topic, 0)], h),
             10 => Request::Leave(remove(group_id, Arc::from(*h.rng.pick(&["i0", "i1"])))),
             11 => {
-                let count = h.rng.between(1, 5) as i32;
-                h.topic_asks.push(TopicAsk::Create(topic, count));
+                self.create(topic, h);
                 return None;
             }
             12 => {
-                let more = h.rng.between(1, 3) as i32;
-                h.topic_asks.push(TopicAsk::Grow(topic, more));
+                self.grow(topic, h);
                 return None;
             }
             _ => {
                 if h.rng.chance(300) {
-                    h.topic_asks.push(TopicAsk::Delete(topic));
+                    self.delete(topic, h);
                 }
                 return None;
             }
         };
         Some(request)
+    }
+
+    /// Another topic than those that are usually asked for, or one of these once more.
+    fn another(&self, h: &mut Hands<'_>) -> TopicName {
+        if h.rng.chance(500) {
+            Arc::from(*h.rng.pick(&ODD_NAMES))
+        } else {
+            h.rng.pick(&self.topics).clone()
+        }
+    }
+
+    /// Makes a topic, or makes one with a new id in its place.
+    fn create(&self, topic: TopicName, h: &mut Hands<'_>) {
+        if h.topics.get(&topic).is_some() && h.rng.chance(900) {
+            let old = self.reference(topic.clone(), h);
+            h.change_topics(TopicAsk::Delete(vec![old]));
+        }
+        let mut wanted = vec![want(topic, h.rng.between(1, 5) as i32)];
+        if h.rng.chance(200) {
+            let mut other = want(self.another(h), h.rng.between(-1, 5) as i32);
+            spoil(&mut other, h);
+            wanted.push(other);
+            h.rng.shuffle(&mut wanted);
+        }
+        let only_check = h.rng.chance(100);
+        h.change_topics(TopicAsk::Create(wanted, only_check));
+    }
+
+    fn grow(&self, topic: TopicName, h: &mut Hands<'_>) {
+        let mut grow = |topic: TopicName| {
+            let more = h.rng.between(1, 3) as i32;
+            let present = h.topics.get(&topic).map_or(0, |topic| topic.partitions);
+            (topic, (present + more).min(PARTITIONS_MAX))
+        };
+        let mut wanted = vec![grow(topic)];
+        if h.rng.chance(200) {
+            let other = self.another(h);
+            wanted.push((other, h.rng.between(0, 6) as i32));
+        }
+        let only_check = h.rng.chance(100);
+        h.change_topics(TopicAsk::Grow(wanted, only_check));
+    }
+
+    fn delete(&self, topic: TopicName, h: &mut Hands<'_>) {
+        let mut unwanted = vec![self.reference(topic, h)];
+        if h.rng.chance(200) {
+            let other = self.another(h);
+            unwanted.push(self.reference(other, h));
+        }
+        h.change_topics(TopicAsk::Delete(unwanted));
+    }
+
+    /// A topic by its name, or by its id, or by an id that it may have had.
+    fn reference(&self, topic: TopicName, h: &mut Hands<'_>) -> TopicRef {
+        let id = h.topics.get(&topic).map(|topic| topic.id);
+        match (h.rng.below(10), id) {
+            (0..3, Some(id)) => TopicRef::Id(id),
+            (3, _) if !self.ids.is_empty() => TopicRef::Id(*h.rng.pick(&self.ids)),
+            _ => TopicRef::Name(topic),
+        }
+    }
+}
+
+/// A topic as most want it.
+pub(in crate::sim) fn want(name: TopicName, partitions: i32) -> Wanted {
+    Wanted {
+        name,
+        partitions,
+        replicas: 1,
+        placed: Vec::new(),
+        configs: Vec::new(),
+    }
+}
+
+/// Wants what not everybody gets.
+fn spoil(wanted: &mut Wanted, h: &mut Hands<'_>) {
+    let config = |name: &str, value: Option<&str>| (Arc::from(name), value.map(Arc::from));
+    match h.rng.below(8) {
+        0 => wanted.replicas = h.rng.between(-1, 3) as i16,
+        1 | 2 => {
+            let count = h.rng.between(1, 3);
+            (wanted.partitions, wanted.replicas) = (-1, -1);
+            wanted.placed = (0..count).map(|_| *h.rng.pick(&[1, 1, 1, 2])).collect();
+        }
+        3 | 4 => wanted.configs.push(config("retention.ms", Some("60000"))),
+        5 => wanted.configs.push(config("retention.ms", None)),
+        6 => wanted.configs.push(config("no.such.thing", Some("1"))),
+        _ => {}
     }
 }
 

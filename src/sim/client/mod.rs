@@ -9,7 +9,7 @@ mod process;
 
 use std::sync::Arc;
 
-use super::frames::HOST;
+use super::frames::{Answer, Ask, HOST, TopicAsk};
 use super::net::Call;
 use super::rng::Rng;
 use super::trace::Trace;
@@ -19,19 +19,10 @@ use crate::group::request::{
 use crate::group::types::{Client, GroupId, InstanceId, MemberId, TopicName, TopicRef, Topics};
 use crate::wire::Header;
 
-pub(super) use admin::{Admin, Operator};
+pub(super) use admin::{Admin, Operator, want};
 pub(super) use consumer::{Consumer, Habits};
 pub(super) use modern::{IdPartition, Modern, ModernHabits, wanted};
 pub(super) use odd::{Abandoner, Committer, Confused};
-
-/// Something that an operator does to topics.
-#[derive(Clone, Debug)]
-pub(super) enum TopicAsk {
-    /// Makes a topic, or makes one with a new id in its place.
-    Create(TopicName, i32),
-    Grow(TopicName, i32),
-    Delete(TopicName),
-}
 
 /// What clients have heard of groups: the source of wrong ids and old generations.
 #[derive(Debug, Default)]
@@ -83,17 +74,21 @@ pub(super) struct Hands<'a> {
     /// Faults are over: everybody behaves, or is gone.
     pub(super) calm: bool,
     /// What to send.
-    pub(super) sends: Vec<Request>,
+    pub(super) sends: Vec<Ask>,
     /// When to look again.
     pub(super) wake_at: Option<i64>,
     /// Whether to give up the connection.
     pub(super) hang_up: bool,
-    pub(super) topic_asks: Vec<TopicAsk>,
 }
 
 impl Hands<'_> {
     fn send(&mut self, request: Request) {
-        self.sends.push(request);
+        self.sends.push(Ask::Group(request));
+    }
+
+    /// Wants topics changed.
+    pub(super) fn change_topics(&mut self, ask: TopicAsk) {
+        self.sends.push(Ask::Topics(ask));
     }
 
     fn wake_in(&mut self, ms: i64) {
@@ -144,12 +139,19 @@ impl Role {
     pub(super) fn reply(
         &mut self,
         asked: Asked,
-        reply: Reply,
+        answer: Answer,
         h: &mut Hands<'_>,
     ) -> Result<(), String> {
-        if asked != Asked::of_reply(&reply) {
-            return Err(format!("a client asked {asked:?} and is told {reply:?}"));
-        }
+        let reply = match answer {
+            Answer::Group(reply) if asked == Asked::of_reply(&reply) => reply,
+            Answer::Topics(answers) if asked == Asked::Topics => {
+                if let Self::Admin(client) = self {
+                    client.hear(&answers);
+                }
+                return Ok(());
+            }
+            other => return Err(format!("a client asked {asked:?} and is told {other:?}")),
+        };
         match self {
             Self::Consumer(client) => client.hear(reply, h),
             Self::Modern(client) => client.hear(reply, h),
@@ -208,10 +210,18 @@ pub(super) enum Asked {
     ConsumerDescribe,
     Inspect,
     Operate,
+    Topics,
 }
 
 impl Asked {
-    pub(super) fn of(request: &Request) -> Self {
+    pub(super) fn of(ask: &Ask) -> Self {
+        match ask {
+            Ask::Group(request) => Self::of_request(request),
+            Ask::Topics(_) => Self::Topics,
+        }
+    }
+
+    fn of_request(request: &Request) -> Self {
         match request {
             Request::Join(_) => Self::Join,
             Request::Sync(_) => Self::Sync,

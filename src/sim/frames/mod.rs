@@ -4,6 +4,7 @@
 
 mod replies;
 mod requests;
+mod topics;
 
 use std::ops::RangeInclusive;
 
@@ -14,10 +15,43 @@ use super::trace::Trace;
 use crate::group::request::{Reply, Request};
 use crate::wire::api::{self, Api};
 use crate::wire::bytes::Writer;
-use crate::wire::{self, Call, Header, Peer};
+use crate::wire::{self, Call, Header, Peer, data};
+
+pub(super) use topics::{TopicAnswer, TopicAsk, Wanted};
 
 /// Where clients live, as the server writes it.
 pub(super) const HOST: &str = "/127.0.0.1";
+
+/// What a client says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Ask {
+    /// To a group's coordinator.
+    Group(Request),
+    /// To the data plane.
+    Topics(TopicAsk),
+}
+
+/// What a server hears.
+#[derive(Debug)]
+pub(super) enum Heard {
+    Group(Request),
+    /// In a version, and what that is in a client's words.
+    Topics(i16, data::Call, TopicAsk),
+}
+
+/// What a server says.
+#[derive(Debug)]
+pub(super) enum Said {
+    Group(Reply),
+    Topics(data::Reply),
+}
+
+/// What a client hears.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Group(Reply),
+    Topics(Vec<TopicAnswer>),
+}
 
 /// One connection's dialogue.
 #[derive(Debug)]
@@ -36,29 +70,35 @@ impl Dialogue {
         &mut self,
         name: &str,
         correlation_id: i32,
-        mut request: Request,
+        mut ask: Ask,
         rng: &mut Rng,
         trace: &mut Trace,
-    ) -> Result<(Header, Request), String> {
-        let (api, version) = pick_version(&request, rng)?;
-        requests::simplify(&mut request, version);
-        let frame = request_frame(api, version, correlation_id, name, &request).map_err(|why| {
-            format!("a client cannot write {request:?} in version {version}: {why}")
-        })?;
+    ) -> Result<(Header, Heard), String> {
+        let (api, version) = pick_version(&ask, rng)?;
+        if let Ask::Group(request) = &mut ask {
+            requests::simplify(request, version);
+        }
+        let frame = request_frame(api, version, correlation_id, name, &ask)
+            .map_err(|why| format!("a client cannot write {ask:?} in version {version}: {why}"))?;
         trace.note_bytes(&frame);
         let (header, call) = wire::decode(frame, &mut self.0)
-            .map_err(|e| format!("the server refuses {request:?}: {e}"))?;
-        let read = single(call)?;
+            .map_err(|e| format!("the server refuses {ask:?}: {e}"))?;
+        let heard = hear(call, version)?;
+        let is_right = match (&heard, &ask) {
+            (Heard::Group(read), Ask::Group(written)) => read == written,
+            (Heard::Topics(_, _, read), Ask::Topics(written)) => read == written,
+            _ => false,
+        };
         if (header.api.key, header.api_version, header.correlation_id)
             != (api.key, version, correlation_id)
-            || read != request
+            || !is_right
         {
             return Err(format!(
-                "{} version {version}: the client wrote {request:?}, the server reads {read:?}",
+                "{} version {version}: the client wrote {ask:?}, the server reads {heard:?}",
                 api.name
             ));
         }
-        Ok((header, read))
+        Ok((header, heard))
     }
 }
 
@@ -66,7 +106,14 @@ impl Dialogue {
 ///
 /// # Errors
 /// A sentence, if that is not what the server wrote.
-pub(super) fn answer(header: &Header, reply: Reply, trace: &mut Trace) -> Result<Reply, String> {
+pub(super) fn answer(header: &Header, said: Said, trace: &mut Trace) -> Result<Answer, String> {
+    match said {
+        Said::Group(reply) => answer_group(header, reply, trace).map(Answer::Group),
+        Said::Topics(reply) => answer_topics(header, reply, trace).map(Answer::Topics),
+    }
+}
+
+fn answer_group(header: &Header, reply: Reply, trace: &mut Trace) -> Result<Reply, String> {
     let (api, version) = (header.api, header.api_version);
     let kind = std::mem::discriminant(&reply);
     let frame =
@@ -93,12 +140,39 @@ pub(super) fn answer(header: &Header, reply: Reply, trace: &mut Trace) -> Result
     Ok(read)
 }
 
-fn pick_version(request: &Request, rng: &mut Rng) -> Result<(&'static Api, i16), String> {
-    let (key, able): (i16, RangeInclusive<i16>) = requests::versions(request);
+fn answer_topics(
+    header: &Header,
+    reply: data::Reply,
+    trace: &mut Trace,
+) -> Result<Vec<TopicAnswer>, String> {
+    let (api, version) = (header.api, header.api_version);
+    let mut written =
+        TopicAnswer::all_of(&reply).ok_or_else(|| format!("of no change of topics: {reply:?}"))?;
+    let frame = wire::encode(header, &wire::Reply::Data(reply)).map_err(|e| e.to_string())?;
+    trace.note_bytes(&frame);
+    let read = replies::read_body(&frame, api, version, header.correlation_id, |r| {
+        topics::read(r, api.key, version)
+    })
+    .map_err(|why| format!("a client cannot read {written:?} in version {version}: {why}"))?;
+    topics::simplify(&mut written, api.key, version);
+    if read != written {
+        return Err(format!(
+            "{} version {version}: the server wrote {written:?}, the client reads {read:?}",
+            api.name
+        ));
+    }
+    Ok(read)
+}
+
+fn pick_version(ask: &Ask, rng: &mut Rng) -> Result<(&'static Api, i16), String> {
+    let (key, able): (i16, RangeInclusive<i16>) = match ask {
+        Ask::Group(request) => requests::versions(request),
+        Ask::Topics(ask) => (ask.key(), topics::versions(ask)),
+    };
     let api = api::by_key(key).ok_or_else(|| format!("API {key} is not advertised"))?;
     let (low, high) = (*able.start().max(&api.min), *able.end().min(&api.max));
     if low > high {
-        return Err(format!("no version of {} carries {request:?}", api.name));
+        return Err(format!("no version of {} carries {ask:?}", api.name));
     }
     Ok((api, rng.between(low.into(), high.into()) as i16))
 }
@@ -108,7 +182,7 @@ fn request_frame(
     version: i16,
     correlation_id: i32,
     name: &str,
-    request: &Request,
+    ask: &Ask,
 ) -> Result<Bytes, &'static str> {
     let mut w = Writer::new(128, false);
     w.i16(api.key);
@@ -117,8 +191,22 @@ fn request_frame(
     w.nullable_string(Some(name));
     w.set_flexible(api.is_flexible(version));
     w.tags();
-    requests::write(&mut w, version, request);
+    match ask {
+        Ask::Group(request) => requests::write(&mut w, version, request),
+        Ask::Topics(ask) => topics::write(&mut w, version, ask),
+    }
     w.finish().map(bytes::BytesMut::freeze)
+}
+
+/// What the server has read.
+fn hear(call: Call, version: i16) -> Result<Heard, String> {
+    match call {
+        Call::Data(call) => match TopicAsk::of(&call, version) {
+            Some(ask) => Ok(Heard::Topics(version, call, ask)),
+            None => Err(format!("a change of topics is read as {call:?}")),
+        },
+        call => single(call).map(Heard::Group),
+    }
 }
 
 /// The one request of a frame.

@@ -105,11 +105,29 @@ pub(super) fn read(
     version: i16,
     correlation_id: i32,
 ) -> Result<Reply, String> {
+    read_body(frame, api, version, correlation_id, |r| {
+        read_reply(r, api.key, version)
+    })?
+}
+
+/// Reads a whole frame, and with `body` what stands behind the time for which the client is held back.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn read_body<T>(
+    frame: &[u8],
+    api: &Api,
+    version: i16,
+    correlation_id: i32,
+    body: impl FnOnce(&mut Reader<'_>) -> Read<T>,
+) -> Result<T, String> {
     let mut r = Reader::new(frame, false);
-    let reply = read_reply(&mut r, api, version, correlation_id)
-        .map_err(|refusal| refusal.to_string())??;
+    let read = read_head(&mut r, api, version, correlation_id)
+        .map_err(|refusal| refusal.to_string())?
+        .map(|()| body(&mut r).and_then(|read| r.tags().map(|()| read)))?
+        .map_err(|refusal| refusal.to_string())?;
     match r.left() {
-        0 => Ok(reply),
+        0 => Ok(read),
         left => Err(format!("{left} bytes are left over")),
     }
 }
@@ -117,12 +135,7 @@ pub(super) fn read(
 /// A code that the core does not know is no failure to read, but wrong all the same.
 type Found<T> = Result<T, String>;
 
-fn read_reply(
-    r: &mut Reader<'_>,
-    api: &Api,
-    version: i16,
-    correlation_id: i32,
-) -> Read<Found<Reply>> {
+fn read_head(r: &mut Reader<'_>, api: &Api, version: i16, correlation_id: i32) -> Read<Found<()>> {
     let size = r.i32()?;
     if usize::try_from(size).ok() != Some(r.left()) {
         return Ok(Err(format!("a frame of {} bytes says {size}", r.left())));
@@ -138,14 +151,18 @@ fn read_reply(
     let throttled = match api.key {
         11 => version >= 2,
         8 | 9 => version >= 3,
-        12..=16 => version >= 1,
+        12..=16 | 20 => version >= 1,
         47 => false,
         _ => true,
     };
     if throttled {
         r.i32()?;
     }
-    let reply = match api.key {
+    Ok(Ok(()))
+}
+
+fn read_reply(r: &mut Reader<'_>, key: i16, version: i16) -> Read<Found<Reply>> {
+    let reply = match key {
         8 => commit(r, version)?,
         9 => fetch(r, version)?,
         11 => join(r, version)?,
@@ -160,7 +177,6 @@ fn read_reply(
         69 => consumer_describe(r, version)?,
         key => return Ok(Err(format!("API {key} is none of a group"))),
     };
-    r.tags()?;
     Ok(Ok(reply))
 }
 
