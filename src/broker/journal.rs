@@ -1,7 +1,8 @@
 //! The durable facts of this room: topics and their configs, group configs, start offsets, the producer ids given out.
 //!
-//! One text file, `topics.journal`: a line per fact, each `<crc32c of the rest, 8 hex digits> <JSON>`. A change appends
-//! its lines and syncs before anybody is told. When the file has grown to twice what is still true, it is written anew
+//! One text file, `topics.journal`: lines `<crc32c of the rest, 8 hex digits> <JSON>`, a fact each, or all facts of one
+//! change. A change appends its line and syncs before anybody is told: one line, because a power cut may keep any part of
+//! what was not synced, and a whole line behind a torn one would look like damage. When the file has grown to twice what is still true, it is written anew
 //! beside and renamed into place.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +21,8 @@ use super::{Error, OFFSETS_TOPIC};
 use crate::log::fs::{Fs, FsFile, Open};
 
 const NAME: &str = "topics.journal";
-/// The first line: what this file is.
-const FORMAT: u32 = 1;
+/// The first line: what this file is. Format 1 knew no line with several facts.
+const FORMAT: u32 = 2;
 /// The most partitions that a topic can have. Kafka has no such limit; each of them is an object in memory.
 pub(super) const TOPIC_PARTITIONS_MAX: i32 = 1 << 20;
 /// Below this size the file is never written anew.
@@ -70,6 +71,10 @@ pub(super) enum Entry {
         id: Uuid,
         partition: i32,
         offset: i64,
+    },
+    /// The facts of one change.
+    All {
+        facts: Vec<Self>,
     },
 }
 
@@ -124,6 +129,7 @@ impl Facts {
     fn take(&mut self, entry: Entry) {
         match entry {
             Entry::Format { .. } => {}
+            Entry::All { facts } => facts.into_iter().for_each(|fact| self.take(fact)),
             Entry::Topic {
                 id,
                 name,
@@ -306,7 +312,7 @@ impl Journal {
         }
     }
 
-    fn read(fs: Arc<dyn Fs>, dir: &Path, file: Arc<dyn FsFile>) -> Result<Self, Error> {
+    fn read(fs: Arc<dyn Fs>, dir: &Path, mut file: Arc<dyn FsFile>) -> Result<Self, Error> {
         let path = dir.join(NAME);
         let io = |e| Error::io("read", &path, e);
         let size = file.size().map_err(io)?;
@@ -315,6 +321,7 @@ impl Journal {
         let count = file.read_at(&mut bytes, 0).map_err(io)?;
         bytes.truncate(count);
         let mut facts = Facts::default();
+        let mut format = FORMAT;
         let mut at = 0;
         let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').peekable();
         while let Some(line) = lines.next() {
@@ -327,6 +334,7 @@ impl Journal {
                         known: FORMAT,
                     });
                 }
+                Some(Entry::Format { version }) => format = version,
                 Some(entry) => facts.take(entry),
                 // A crash leaves lines of one unsynced change behind; nothing whole can stand after them.
                 None if at > 0
@@ -350,6 +358,13 @@ impl Journal {
         }
         if let Some(what) = facts.absurdity() {
             return Err(Error::damaged(&path, 0, what));
+        }
+        if format < FORMAT {
+            // Whoever knows that format only must not take the next change for damage.
+            let made =
+                write_anew(&*fs, dir, &facts).and_then(|made| fs.sync_dir(dir).map(|()| made));
+            let (anew, bytes) = made.map_err(|e| Error::io("write anew", &path, e))?;
+            (file, at) = (anew, bytes as usize);
         }
         let live_bytes = facts.lines().len() as u64;
         Ok(Self {
@@ -382,7 +397,13 @@ impl Journal {
             return Err(refuse("An earlier write to the topic journal failed; see the server's log, then restart it.".to_owned()));
         }
         let mut text = String::new();
-        entries.iter().for_each(|entry| line(&mut text, entry));
+        match entries {
+            [entry] => line(&mut text, entry),
+            several => {
+                let facts = several.to_vec();
+                line(&mut text, &Entry::All { facts });
+            }
+        }
         let path = self.dir.join(NAME);
         if let Err(error) = self.file.write_at(&[text.as_bytes()], self.bytes) {
             self.failed = self.file.truncate(self.bytes).is_err();
@@ -455,6 +476,7 @@ fn write_anew(fs: &dyn Fs, dir: &Path, facts: &Facts) -> io::Result<(Arc<dyn FsF
 mod tests {
     use super::super::memory::MemoryFs;
     use super::*;
+    use crate::log::fault_fs::{FaultFs, Survive};
 
     fn topic(number: u128) -> Entry {
         Entry::Topic {
@@ -584,6 +606,49 @@ mod tests {
             Journal::open(fs, Path::new("/data")),
             Err(Error::Damaged { .. })
         ));
+    }
+
+    #[test]
+    fn a_journal_of_an_older_format_is_written_anew() {
+        let fs = Arc::new(MemoryFs::default());
+        let dir = Path::new("/data");
+        fs.create_dirs(dir).unwrap();
+        let file = fs.open(&dir.join(NAME), Open::Create).unwrap();
+        let mut text = String::new();
+        for entry in [Entry::Format { version: 1 }, topic(1), topic(2)] {
+            line(&mut text, &entry);
+        }
+        file.write_at(&[text.as_bytes()], 0).unwrap();
+        let mut journal = open(&fs);
+        journal.write(&[topic(3), topic(4)]).unwrap();
+        assert_eq!(journal.facts().topics.len(), 4);
+        assert_eq!(open(&fs).facts(), journal.facts());
+        let mut bytes = vec![0; 64];
+        let file = fs.open(&dir.join(NAME), Open::Read).unwrap();
+        file.read_at(&mut bytes, 0).unwrap();
+        let first = bytes.split(|byte| *byte == b'\n').next().unwrap();
+        assert_eq!(parse(first), Some(Entry::Format { version: FORMAT }));
+    }
+
+    #[test]
+    fn a_change_of_several_facts_that_a_power_cut_tears_is_there_or_is_cut() {
+        let fs = FaultFs::recording();
+        let open = |fs: &FaultFs| Journal::open(fs.shared(), Path::new("/data")).unwrap();
+        let mut journal = open(&fs);
+        let before = fs.op_count();
+        // Long enough to lie in several sectors.
+        let topics: Vec<Entry> = (1..=12).map(topic).collect();
+        journal.write(&topics).unwrap();
+        for op_count in before..=fs.op_count() {
+            for seed in 0..200 {
+                let cut = fs.after_cut(op_count, Survive::Some(seed));
+                let found = open(&cut).facts().topics.len();
+                assert!([0, 12].contains(&found), "{found} topics, seed {seed}");
+                let mut again = open(&cut);
+                again.write(&[topic(99)]).unwrap();
+                assert_eq!(open(&cut).facts(), again.facts());
+            }
+        }
     }
 
     #[test]
