@@ -20,7 +20,7 @@ use super::segments::{NewFrame, Segments};
 /// Files kept for reuse: overwriting one in place spares the file system's journal.
 pub(super) const SPARES_MAX: usize = 2;
 /// A log longer than twice the snapshots and this many segments makes the owners of its oldest part take snapshots.
-const PINNED_SEGMENTS: u64 = 4;
+const PINNED_SEGMENTS: u64 = 16;
 
 /// What the committer finds when it looks.
 pub(super) enum Work {
