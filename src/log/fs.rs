@@ -110,6 +110,16 @@ pub trait FsFile: Send + Sync + fmt::Debug + 'static {
     /// # Errors
     /// Whatever the system says.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Reads up to `bytes` bytes; fewer only where the file ends.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn read(&self, bytes: usize, offset: u64) -> io::Result<Vec<u8>> {
+        let mut buffer = vec![0; bytes];
+        let read = self.read_at(&mut buffer, offset)?;
+        buffer.truncate(read);
+        Ok(buffer)
+    }
     /// Writes all `parts`, one behind the other, in as few system calls as it takes.
     ///
     /// # Errors
@@ -226,6 +236,22 @@ impl FsFile for RealFile {
             }
         }
         Ok(done)
+    }
+
+    // Into memory that nobody has cleared first: that costs as much as the reading.
+    fn read(&self, bytes: usize, offset: u64) -> io::Result<Vec<u8>> {
+        let mut buffer = Vec::with_capacity(bytes);
+        while buffer.len() < bytes {
+            let at = offset + buffer.len() as u64;
+            match rustix::io::pread(&self.0, rustix::buffer::spare_capacity(&mut buffer), at) {
+                Ok(0) => break,
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // The capacity may be larger than what was asked for.
+        buffer.truncate(bytes);
+        Ok(buffer)
     }
 
     fn write_at(&self, parts: &[&[u8]], offset: u64) -> io::Result<()> {

@@ -5,14 +5,15 @@
 //! handed in together, so that one sync of the log does for all. What a request means is `route`'s affair.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::net::tcp::OwnedReadHalf;
 
@@ -30,6 +31,8 @@ use crate::wire;
 const CHUNK_BYTES: usize = 64 * 1024;
 /// Replies are gathered up to about this size before they are written.
 const WRITE_BYTES: usize = 64 * 1024;
+/// Parts of a reply that one system call takes, at most.
+const PARTS_AT_ONCE: usize = 64;
 /// Commits of one connection that are in service together, at most.
 const RUN_MAX: usize = 64;
 /// The API key of OffsetCommit.
@@ -249,10 +252,16 @@ impl Connection {
         match outcome {
             Outcome::Reply(reply) => self.answer(&header, started_us, &reply).await,
             Outcome::Fetched(reply, mut loan) => {
-                let written = self.write(&header, started_us, &wire::Reply::Data(reply));
+                let reply = wire::Reply::Data(reply);
+                let parts = wire::encode_parts(&header, &reply)?;
+                self.house
+                    .metrics
+                    .answered(&header, started_us, Some(&reply));
+                drop(reply);
+                self.line.answered();
                 loan.written();
                 self.loan.add(loan);
-                written
+                self.send_parts(parts).await
             }
             Outcome::Silence => {
                 self.house.metrics.answered(&header, started_us, None);
@@ -524,6 +533,49 @@ impl Connection {
             _ = self.flush() => {}
             () = shared.wake.notified() => {}
         }
+    }
+
+    /// Sends a reply in parts, behind those that are ready: together with them if it is small.
+    async fn send_parts(&mut self, parts: Vec<Bytes>) -> Result<(), End> {
+        let bytes: usize = parts.iter().map(Bytes::len).sum();
+        if bytes < WRITE_BYTES {
+            parts
+                .iter()
+                .for_each(|part| self.output.extend_from_slice(part));
+            return Ok(());
+        }
+        let ready = std::mem::take(&mut self.output).freeze();
+        let mut parts: VecDeque<Bytes> = [ready].into_iter().chain(parts).collect();
+        parts.retain(|part| !part.is_empty());
+        let mut sent_bytes = 0;
+        while !parts.is_empty() {
+            let slices: Vec<IoSlice<'_>> = parts
+                .iter()
+                .take(PARTS_AT_ONCE)
+                .map(|part| IoSlice::new(part))
+                .collect();
+            match self.shared.writer.try_write_vectored(&slices) {
+                Ok(mut sent) => {
+                    sent_bytes += sent;
+                    while let Some(part) = parts.front_mut() {
+                        if sent < part.len() {
+                            part.advance(sent);
+                            break;
+                        }
+                        sent -= part.len();
+                        parts.pop_front();
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.shared.enter(Phase::Sending);
+                    self.shared.writer.writable().await?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.house.metrics.sent_bytes.increment(sent_bytes as u64);
+        self.loan = Loan::none(&self.house.replies);
+        Ok(())
     }
 
     /// Writes all replies that are ready.

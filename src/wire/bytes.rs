@@ -357,7 +357,8 @@ impl Writer {
         self.out.put_u8(value as u8);
     }
 
-    fn length(&mut self, n: usize) {
+    /// The length of bytes or of an array.
+    pub(crate) fn length(&mut self, n: usize) {
         let Ok(n) = i32::try_from(n) else {
             return self.fail("more than 2^31 bytes or elements");
         };

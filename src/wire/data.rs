@@ -5,7 +5,8 @@
 //! views into the frame: whoever keeps one must copy it.
 
 use ::bytes::{Buf, Bytes};
-use kafka_protocol::messages::{self, DescribeLogDirsResponse};
+use kafka_protocol::messages::fetch_response::PartitionData;
+use kafka_protocol::messages::{self, DescribeLogDirsResponse, FetchResponse};
 use kafka_protocol::protocol::{Decodable, Encodable};
 
 use super::Error;
@@ -148,6 +149,79 @@ fn theirs<T: Encodable>(w: &mut Writer, reply: &T, version: i16) -> Result<(), S
     let out = w.written();
     out.reserve(bytes);
     reply.encode(out, version).map_err(|e| format!("{e:#}"))
+}
+
+/// Where batches belong that have been left out of what was written, in order.
+pub(super) type Gaps = Vec<(usize, Bytes)>;
+
+/// Writes all of an answer to Fetch but its batches: those are large, and need not be copied to be sent.
+pub(super) fn write_fetch(
+    w: &mut Writer,
+    reply: &FetchResponse,
+    version: i16,
+) -> Result<Gaps, String> {
+    let mut gaps = Gaps::new();
+    w.i32(reply.throttle_time_ms);
+    if version >= 7 {
+        w.i16(reply.error_code);
+        w.i32(reply.session_id);
+    }
+    let mut failed = None;
+    w.items(&reply.responses, |w, topic| {
+        if version >= 13 {
+            w.raw(topic.topic_id.as_bytes());
+        } else {
+            w.string(&topic.topic);
+        }
+        w.items(&topic.partitions, |w, partition| {
+            match write_partition(w, partition, version) {
+                Ok(gap) => gaps.extend(gap),
+                Err(why) => failed = Some(why),
+            }
+        });
+        w.tags();
+    });
+    w.tags();
+    failed.map_or(Ok(gaps), Err)
+}
+
+/// One partition; gives the place of its batches, if it has any.
+fn write_partition(
+    w: &mut Writer,
+    partition: &PartitionData,
+    version: i16,
+) -> Result<Option<(usize, Bytes)>, String> {
+    let Some(records) = partition.records.as_ref().filter(|r| !r.is_empty()) else {
+        theirs(w, partition, version)?;
+        return Ok(None);
+    };
+    // kafka-protocol writes what is around them. Behind the batches come only tagged fields: they are as long as what
+    // the partition is longer with them, and their count.
+    let hollow = partition.clone().with_records(Some(Bytes::new()));
+    let size = |partition: &PartitionData| {
+        let size = partition.compute_size(version);
+        size.map_err(|e| format!("{e:#}"))
+    };
+    let behind = if version >= 12 {
+        let bare = hollow
+            .clone()
+            .with_diverging_epoch(Default::default())
+            .with_current_leader(Default::default())
+            .with_snapshot_id(Default::default())
+            .with_unknown_tagged_fields(Default::default());
+        1 + size(&hollow)? - size(&bare)?
+    } else {
+        0
+    };
+    theirs(w, &hollow, version)?;
+    let out = w.written();
+    let tail = out.split_off(out.len() - behind);
+    let length_bytes = if version >= 12 { 1 } else { 4 };
+    out.truncate(out.len() - length_bytes);
+    w.length(records.len());
+    let gap = (w.len(), records.clone());
+    w.raw(&tail);
+    Ok(Some(gap))
 }
 
 /// DescribeLogDirs 5: each folder also says whether it is cordoned (KIP-1066); ours never is.

@@ -434,23 +434,8 @@ fn body_of(mut header: Header, body: Bytes) -> Result<(Header, Call), Error> {
 /// 32,767 bytes, a field the version lacks). Nothing has been written then; the connection is to be
 /// closed, as Kafka does.
 pub fn encode(header: &Header, reply: &Reply) -> Result<BytesMut, Error> {
-    let api = header.api;
-    let mut version = header.api_version;
-    if matches!(reply, Reply::ApiVersions(_)) && !api.supports(version) {
-        // A client that does not know us can read version 0.
-        version = 0;
-    }
-    let unwritable = |reason: String| Error::Unwritable {
-        api: api.name,
-        api_version: version,
-        reason,
-    };
-    let mut writer = Writer::new(64, api.is_flexible(version));
-    writer.i32(0);
-    writer.i32(header.correlation_id);
-    if api.reply_header_version(version) == 1 {
-        writer.tags();
-    }
+    let unwritable = |why: String| unwritable(header, why);
+    let (mut writer, version) = begin_reply(header, reply);
     match reply {
         Reply::ApiVersions(reply) => write_api_versions(&mut writer, version, *reply),
         Reply::FindCoordinator(keys) => write_coordinators(&mut writer, version, keys),
@@ -472,13 +457,74 @@ pub fn encode(header: &Header, reply: &Reply) -> Result<BytesMut, Error> {
             groups::write_consumer_describe(&mut writer, version, groups, *authorized_operations);
         }
         Reply::Data(reply) => {
-            data::write(&mut writer, api, version, reply).map_err(unwritable)?;
+            data::write(&mut writer, header.api, version, reply).map_err(unwritable)?;
         }
     }
     let mut frame = writer.finish().map_err(|why| unwritable(why.to_owned()))?;
-    let size = i32::try_from(frame.len() - 4).map_err(|_| unwritable("over 2 GiB".to_owned()))?;
-    (&mut frame[..4]).put_i32(size);
+    put_size(header, &mut frame, 0)?;
     Ok(frame)
+}
+
+/// Writes a reply as parts to be sent one behind the other. The batches of an answer to Fetch are parts of their own,
+/// and not copied.
+///
+/// # Errors
+/// As [`encode`].
+pub fn encode_parts(header: &Header, reply: &Reply) -> Result<Vec<Bytes>, Error> {
+    let fetched = match reply {
+        // Other replies are small, and this server names no other nodes.
+        Reply::Data(data::Reply::Fetch(fetched)) if fetched.node_endpoints.is_empty() => fetched,
+        _ => return Ok(vec![encode(header, reply)?.freeze()]),
+    };
+    let (mut writer, version) = begin_reply(header, reply);
+    let gaps =
+        data::write_fetch(&mut writer, fetched, version).map_err(|why| unwritable(header, why))?;
+    let finished = writer.finish();
+    let mut rest = finished.map_err(|why| unwritable(header, why.to_owned()))?;
+    let left_out = gaps.iter().map(|(_, batches)| batches.len()).sum();
+    put_size(header, &mut rest, left_out)?;
+    let mut parts = Vec::with_capacity(2 * gaps.len() + 1);
+    let mut rest = rest.freeze();
+    let mut from = 0;
+    for (at, batches) in gaps {
+        parts.push(rest.split_to(at - from));
+        parts.push(batches);
+        from = at;
+    }
+    parts.push(rest);
+    Ok(parts)
+}
+
+/// The front of a reply, with room for its size, and the version that it is to have.
+fn begin_reply(header: &Header, reply: &Reply) -> (Writer, i16) {
+    let api = header.api;
+    let mut version = header.api_version;
+    if matches!(reply, Reply::ApiVersions(_)) && !api.supports(version) {
+        // A client that does not know us can read version 0.
+        version = 0;
+    }
+    let mut writer = Writer::new(64, api.is_flexible(version));
+    writer.i32(0);
+    writer.i32(header.correlation_id);
+    if api.reply_header_version(version) == 1 {
+        writer.tags();
+    }
+    (writer, version)
+}
+
+fn put_size(header: &Header, frame: &mut BytesMut, left_out: usize) -> Result<(), Error> {
+    let size = i32::try_from(frame.len() - 4 + left_out)
+        .map_err(|_| unwritable(header, "over 2 GiB".to_owned()))?;
+    (&mut frame[..4]).put_i32(size);
+    Ok(())
+}
+
+fn unwritable(header: &Header, reason: String) -> Error {
+    Error::Unwritable {
+        api: header.api.name,
+        api_version: header.api_version,
+        reason,
+    }
 }
 
 /// About how many bytes a reply will take, without writing it: exact for the data plane, and for groups what grows with

@@ -237,3 +237,51 @@ impl Maker {
         }
     }
 }
+
+#[test]
+fn fetched_batches_are_parts_of_their_own_and_the_bytes_are_the_same() {
+    use kafka_protocol::messages::FetchResponse;
+    use kafka_protocol::messages::fetch_response::{
+        AbortedTransaction, EpochEndOffset, FetchableTopicResponse, PartitionData,
+    };
+
+    let records = Bytes::from(vec![7; 300]);
+    for (api, version) in rows().filter(|(api, _)| api.name == "Fetch") {
+        let plain = PartitionData::default().with_partition_index(3);
+        let full = plain
+            .clone()
+            .with_high_watermark(9)
+            .with_records(Some(records.clone()));
+        let mut aborted = full.clone();
+        aborted.aborted_transactions = Some(vec![AbortedTransaction::default()]);
+        let mut diverging = full.clone();
+        if version >= 12 {
+            let epoch = EpochEndOffset::default().with_epoch(4).with_end_offset(5);
+            diverging = diverging.with_diverging_epoch(epoch);
+        }
+        let mut topic = FetchableTopicResponse::default().with_partitions(vec![
+            plain.clone().with_records(Some(Bytes::new())),
+            full,
+            plain,
+            aborted,
+            diverging,
+        ]);
+        if version < 13 {
+            topic = topic.with_topic(kafka_protocol::messages::TopicName(
+                kafka_protocol::protocol::StrBytes::from_static_str("topic"),
+            ));
+        }
+        let reply = FetchResponse::default().with_responses(vec![topic.clone(), topic]);
+        let reply = Reply::Data(data::Reply::Fetch(reply));
+        let header = header_of(api, version);
+        let parts = encode_parts(&header, &reply).unwrap();
+        assert_eq!(parts.len(), 13, "version {version}");
+        let own = |part: &&Bytes| part.as_ptr() == records.as_ptr();
+        assert_eq!(parts.iter().filter(own).count(), 6);
+        assert_eq!(
+            parts.concat(),
+            encode(&header, &reply).unwrap(),
+            "version {version}"
+        );
+    }
+}

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -468,9 +468,7 @@ impl Partition {
         let mut want = bytes_max.saturating_add(REACH_BYTES);
         loop {
             let left = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX);
-            let mut buffer = BytesMut::zeroed(want.min(left));
-            let read = file.read_at(&mut buffer, at)?;
-            buffer.truncate(read);
+            let buffer = file.read(want.min(left), at)?;
             let header_at = |from: usize| Header::read(buffer.get(from..).unwrap_or_default()).ok();
             let mut from = 0;
             let mut header = header_at(from);
@@ -514,7 +512,7 @@ impl Partition {
                 to += next.bytes;
             }
             let at_end = place.last && at + to as u64 == end;
-            return Ok((buffer.freeze().slice(from..to), at_end));
+            return Ok((Bytes::from(buffer).slice(from..to), at_end));
         }
     }
 
@@ -640,11 +638,11 @@ impl Partition {
     }
 
     fn batch(&self, base: i64, at: u64, bytes: usize) -> io::Result<Bytes> {
-        let mut buffer = BytesMut::zeroed(bytes);
-        if self.file(base)?.read_at(&mut buffer, at)? < bytes {
+        let buffer = self.file(base)?.read(bytes, at)?;
+        if buffer.len() < bytes {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(buffer.freeze())
+        Ok(buffer.into())
     }
 
     /// Lets `watcher` know of bytes appended from now on. `true`: do not wait, the end is no longer `seen_end`.
