@@ -37,6 +37,40 @@ fn operations_lists_the_metrics() {
     assert_block("docs/operations.md", "metrics", &metrics::markdown());
 }
 
+/// A dashboard or an alert on a metric that does not exist never shows anything, and nobody notices.
+#[test]
+fn dashboards_and_alerts_name_metrics_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).expect(path);
+    let operations = read("docs/operations.md");
+    let known: Vec<&str> = operations
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `convoke_"))
+        .filter_map(|rest| rest.split('`').next())
+        .collect();
+    for path in ["docs/grafana/dashboard.json", "docs/grafana/alerts.yml"] {
+        let text = read(path);
+        let mut count = 0;
+        for rest in text.split("convoke_").skip(1) {
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let name = &rest[..end.unwrap_or(rest.len())];
+            let histogram = name
+                .strip_suffix("_bucket")
+                .filter(|name| name.ends_with("_seconds"));
+            let exists = known.contains(&histogram.unwrap_or(name));
+            assert!(
+                exists,
+                "{path}: docs/operations.md knows no metric convoke_{name}"
+            );
+            count += 1;
+        }
+        assert!(count > 10, "{path} names {count} metrics");
+    }
+    let dashboard = read("docs/grafana/dashboard.json");
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).expect("JSON");
+    assert_eq!(dashboard["title"], "Convoke");
+}
+
 #[test]
 fn protocol_lists_the_table_of_apis() {
     let mut table = String::from(

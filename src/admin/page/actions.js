@@ -92,20 +92,9 @@ function whichPartitions(group) {
       const chosen = rows.filter((row) => row.box.input.checked).map((row) => ({ topic: row.topic, partitions: parseRanges(row.partitions.value) }));
       if (extra.value !== '') chosen.push({ topic: extra.value, partitions: null });
       if (chosen.length === 0) throw new Error('Choose at least one topic, or all committed partitions.');
-      // The API takes names alone, or names with partitions.
-      if (chosen.every((one) => one.partitions === null)) return chosen.map((one) => one.topic);
-      return chosen.map((one) => ({ topic: one.topic, partitions: one.partitions ?? partitionsOf(group, one.topic) }));
+      return chosen.map((one) => (one.partitions === null ? one.topic : one));
     },
   };
-}
-
-/** The partitions of a topic as far as the group knows them. */
-function partitionsOf(group, topic) {
-  const found = new Set(group.commits.filter((commit) => commit.topic === topic).map((commit) => commit.partition));
-  const pairs = [...group.gaps, ...group.members.flatMap((one) => [...one.owned, ...one.target])];
-  for (const pair of pairs) if (pair.topic === topic) for (const partition of pair.partitions) found.add(partition);
-  if (found.size === 0) throw new Error(`Say which partitions of ${visible(topic)} are meant: the group has touched none yet.`);
-  return [...found].sort((a, b) => a - b);
 }
 
 function readWhole(input, what) {

@@ -82,7 +82,7 @@ function offsetsTable(commits, group, members) {
       [name(commit.topic), inConflict.has(JSON.stringify([commit.topic, commit.partition])) ? [' ', h('span', { class: 'sign bad' }, h('span', { 'aria-hidden': 'true' }, '≠'), ' Conflict')] : null],
       String(commit.partition), number(commit.offset), number(commit.lag_records), duration(commit.lag_ms),
       ago(commit.committed_at_ms),
-      commit.committed_by ? toucher(commit.committed_by) : h('span', { class: 'faint' }, 'before the server started'),
+      commit.committed_by ? toucher(commit.committed_by) : h('span', { class: 'faint', title: 'Before the server started' }, 'not known'),
       commit.committed_by ? as(commit.committed_by) : '–',
       commit.fetched_by ? ago(commit.fetched_at_ms) : h('span', { class: 'faint' }, '–'),
       commit.fetched_by ? toucher(commit.fetched_by) : '–',

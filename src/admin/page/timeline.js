@@ -22,7 +22,7 @@ export function timelinePanel(group, { memory, again }) {
     h('h2', {}, 'Rebalances'),
     strip(all),
     h('p', { class: 'hint' }, `Bars are as long as a rebalance took; the longest here took ${duration(longest)}.`),
-    h('ol', { class: 'timeline', reversed: true, start: list[0].number }, list.map((rebalance) => entry(rebalance, longest, members))),
+    h('ol', { class: 'timeline', reversed: true, start: list[0].number }, list.map((rebalance) => entry(rebalance, longest, members, group.summary.kind === 'classic' ? 'generation' : 'epoch'))),
     all.length > list.length
       ? button(`Show ${number(Math.min(SHOWN, all.length - list.length))} more of ${number(all.length)}`, () => { memory.shown += SHOWN; again(); }, { class: 'quiet', 'data-key': 'more rebalances' })
       : null,
@@ -56,7 +56,7 @@ function strip(all) {
 
 const OUTCOMES = { running: '↻', completed: '✓', superseded: '»', emptied: '○' };
 
-function entry(rebalance, longest, members) {
+function entry(rebalance, longest, members, epoch) {
   const length = lengthOf(rebalance);
   return h('li', { class: 'rebalance', value: rebalance.number },
     h('div', { class: 'rebalance-head' },
@@ -64,7 +64,7 @@ function entry(rebalance, longest, members) {
       ago(rebalance.began_at_ms),
       h('span', { class: `outcome ${rebalance.outcome}` }, h('span', { 'aria-hidden': 'true' }, OUTCOMES[rebalance.outcome] ?? '·'), ` ${rebalance.outcome}`),
       h('span', { class: 'faint' }, length === null ? 'not over yet' : duration(length)),
-      h('span', { class: 'faint' }, rebalance.to_epoch === rebalance.from_epoch ? `epoch ${rebalance.from_epoch}` : `epoch ${rebalance.from_epoch} → ${rebalance.to_epoch}`)),
+      h('span', { class: 'faint' }, rebalance.to_epoch === rebalance.from_epoch ? `${epoch} ${rebalance.from_epoch}` : `${epoch} ${rebalance.from_epoch} → ${rebalance.to_epoch}`)),
     h('p', { class: 'why' }, visible(rebalance.why)),
     bar(rebalance, longest),
     h('details', { 'data-key': `rebalance ${rebalance.number}` },
