@@ -26,6 +26,7 @@ mod files;
 mod journal;
 #[cfg(feature = "server")]
 mod list_offsets;
+#[cfg(feature = "server")]
 mod look;
 mod memory;
 mod metadata;
