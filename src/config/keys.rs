@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::listeners::{Endpoint, HttpListen, ProtocolMap};
-use super::value::{Kind, LogSync, MigrationPolicy, Rule, Storage, TimestampType, Value};
+use super::value::{
+    Kind, LogSync, MigrationPolicy, PrefixCaps, Rule, Storage, TimestampType, Value,
+};
 
 /// What is known about one key.
 #[derive(Debug, Clone, Copy)]
@@ -198,6 +200,11 @@ keys! {
         /// a leader's SyncGroup with COORDINATOR_NOT_AVAILABLE, new offsets with
         /// INVALID_COMMIT_OFFSET_SIZE; whoever keeps to the size it has goes on.
         group_memory_max_bytes: i64 = "convoke.group.memory.max.bytes", "1073741824", Rule::Or(-1, 65_536, i64::MAX);
+        /// Most groups; -1 for no limit, as in Kafka. What would make one more is refused: joining with
+        /// GROUP_MAX_SIZE_REACHED, a commit with INVALID_COMMIT_OFFSET_SIZE.
+        groups_max: i64 = "convoke.groups.max", "-1", Rule::Or(-1, 0, i64::MAX);
+        /// Most groups whose ids begin with a prefix; refused likewise.
+        groups_prefix_max: PrefixCaps = "convoke.groups.prefix.max", "", Rule::Form("PREFIX:COUNT, several with commas between them");
     }
 
     "Classic groups" {

@@ -17,7 +17,7 @@ pub use docs::{markdown, properties_file};
 pub use foreign::{FAMILIES, FOREIGN, Foreign};
 pub use keys::{Config, KEYS, Key, key};
 pub use listeners::{Endpoint, HostPort, HttpListen, Listener, ProtocolMap};
-pub use value::{Kind, LogSync, MigrationPolicy, Rule, Storage, TimestampType};
+pub use value::{Kind, LogSync, MigrationPolicy, PrefixCaps, Rule, Storage, TimestampType};
 
 /// Why a configuration cannot be used. Each text names the key, the value and what is allowed.
 #[derive(Debug, thiserror::Error)]

@@ -241,29 +241,54 @@ impl Value for Vec<String> {
 
 /// `address:count` pairs with commas between them; the address ends at the last colon, because IPv6
 /// addresses have some of their own.
+/// Names with counts: `NAME:COUNT` with commas between them.
+fn counts(text: &str, is_name: impl Fn(&str) -> bool) -> Result<BTreeMap<String, i32>, String> {
+    let mut map = BTreeMap::new();
+    for part in parts(text) {
+        let (name, count) = part.rsplit_once(':').ok_or_else(String::new)?;
+        let count: i32 = count.trim().parse().map_err(|_| String::new())?;
+        let name = name.trim().trim_matches(['[', ']']);
+        if count < 0 || !is_name(name) {
+            return Err(String::new());
+        }
+        map.insert(name.to_owned(), count);
+    }
+    Ok(map)
+}
+
+fn show_counts(counts: &BTreeMap<String, i32>) -> String {
+    let pairs: Vec<_> = counts
+        .iter()
+        .map(|(name, count)| format!("{name}:{count}"))
+        .collect();
+    pairs.join(",")
+}
+
 impl Value for BTreeMap<String, i32> {
     const KIND: Kind = Kind::List;
 
     fn read(text: &str) -> Result<Self, String> {
-        let mut map = Self::new();
-        for part in parts(text) {
-            let (name, count) = part.rsplit_once(':').ok_or_else(String::new)?;
-            let count: i32 = count.trim().parse().map_err(|_| String::new())?;
-            let name = name.trim().trim_matches(['[', ']']);
-            if count < 0 || name.parse::<IpAddr>().is_err() {
-                return Err(String::new());
-            }
-            map.insert(name.to_owned(), count);
-        }
-        Ok(map)
+        counts(text, |name| name.parse::<IpAddr>().is_ok())
     }
 
     fn show(&self) -> String {
-        let pairs: Vec<_> = self
-            .iter()
-            .map(|(name, count)| format!("{name}:{count}"))
-            .collect();
-        pairs.join(",")
+        show_counts(self)
+    }
+}
+
+/// The most groups whose ids begin with each prefix.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PrefixCaps(pub BTreeMap<String, i32>);
+
+impl Value for PrefixCaps {
+    const KIND: Kind = Kind::List;
+
+    fn read(text: &str) -> Result<Self, String> {
+        counts(text, |prefix| !prefix.is_empty()).map(Self)
+    }
+
+    fn show(&self) -> String {
+        show_counts(&self.0)
     }
 }
 

@@ -35,12 +35,14 @@ pub use actions::{Actions, After, Answer};
 pub use consumer::GroupOverrides;
 pub use describe::Committed;
 pub use memory::GroupMemory;
+pub use operate::{Caps, GroupCaps};
 pub use stats::{Cause, Census, Stats};
 pub use upgrade::Migration;
 
 use assign::{Assignor, Range, Uniform};
 use ids::Ids;
 use memory::Tally;
+use operate::{Counted, Orders};
 use record::Record;
 use request::{ErrorCode, Request, RequestId};
 use state::State;
@@ -85,6 +87,8 @@ pub struct GroupConfig {
     pub memory_bytes_max: usize,
     /// Where that is counted. Coordinators whose settings were cloned from the same share it.
     pub memory: Arc<GroupMemory>,
+    /// How many groups there may be, and are; shared as `memory` is.
+    pub caps: Arc<GroupCaps>,
 }
 
 /// A setting in milliseconds that a group may have its own value of, within bounds.
@@ -135,6 +139,7 @@ impl Default for GroupConfig {
             heartbeat_hint: true,
             memory_bytes_max: usize::MAX,
             memory: Arc::default(),
+            caps: Arc::default(),
         }
     }
 }
@@ -161,6 +166,8 @@ pub struct Coordinator {
     consumer: HashMap<GroupId, consumer::Live>,
     /// What single groups set for themselves.
     overrides: HashMap<GroupId, GroupOverrides>,
+    /// What operators have ordered.
+    orders: HashMap<GroupId, Orders>,
     patterns: consumer::Patterns,
     /// Counts the images of topics since the start.
     topics_version: i64,
@@ -169,6 +176,8 @@ pub struct Coordinator {
     stats: Stats,
     /// What `state` takes of the memory.
     tally: Tally,
+    /// Its groups, as the caps count them.
+    counted: Counted,
 }
 
 impl Coordinator {
@@ -178,6 +187,7 @@ impl Coordinator {
         if config.assignors.is_empty() {
             config.assignors.push(Arc::new(Uniform));
         }
+        let counted = Counted::of(&config.caps);
         Self {
             config,
             topics,
@@ -185,19 +195,20 @@ impl Coordinator {
             classic: HashMap::new(),
             consumer: HashMap::new(),
             overrides: HashMap::new(),
+            orders: HashMap::new(),
             patterns: consumer::Patterns::default(),
             topics_version: 0,
             timers: Timers::default(),
             ids: Ids::new(seed),
             stats: Stats::default(),
             tally: Tally::default(),
+            counted,
         }
     }
 
     /// Takes in a record of the log. For recovery only, before [`loaded`](Self::loaded).
     pub fn apply(&mut self, record: &Record) {
-        self.state.apply(record);
-        self.tally.set(&self.config.memory, self.state.bytes());
+        self.take_in(record);
     }
 
     /// Ends recovery: groups with members are Stable again with full sessions, and time begins to count.
@@ -223,6 +234,13 @@ impl Coordinator {
             }
             return;
         }
+        if let Err(refused) = self.reserve_group(&request) {
+            if let Some(group_id) = request.group_id() {
+                actions.reply(id, group_id, refused);
+            }
+            return;
+        }
+        let group_id = self.under_orders(&request);
         match request {
             Request::Join(request) => self.join(now, id, request, actions),
             Request::Sync(request) => self.sync(now, id, request, actions),
@@ -241,6 +259,10 @@ impl Coordinator {
             Request::Inspect(inspect) => self.inspect(now, id, &inspect, actions),
             Request::Operate(request) => self.operate(now, id, request, actions),
         }
+        if let Some(group_id) = group_id {
+            self.progress(now, &group_id, actions);
+        }
+        self.settle_group();
     }
 
     /// Whatever is due. Safe to call early or twice.
@@ -266,9 +288,11 @@ impl Coordinator {
                 }
                 Timer::Assign(group_id) => self.assign_timer_due(now, &group_id, actions),
                 Timer::Resolve(group_id) => self.resolve_due(now, &group_id, actions),
+                Timer::Operation(group_id) => self.operation_due(now, &group_id, actions),
                 Timer::OffsetExpiry => self.expire_offsets(now, actions),
             }
         }
+        self.progress_all(now, actions);
     }
 
     /// Topics came, grew or went. The offsets of those that went go too.
@@ -279,6 +303,7 @@ impl Coordinator {
         for (topic, topic_id) in &change.deleted {
             self.forget_topic(topic, *topic_id, actions);
         }
+        self.progress_all(now, actions);
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout) next, if nothing else happens.
@@ -302,6 +327,10 @@ impl Coordinator {
                 | Timer::MemberSync(group_id, _)
                 | Timer::Assign(group_id)
                 | Timer::Resolve(group_id) => group_id,
+                Timer::Operation(group_id) => {
+                    let orders = self.orders.get(&**group_id);
+                    return !orders.is_some_and(Orders::awaits);
+                }
                 Timer::OffsetExpiry => return false,
             };
             let consumer = self.consumer.get(&**group_id);
@@ -314,6 +343,7 @@ impl Coordinator {
 
     /// Answers everybody who is parked: this coordinator stops.
     pub fn close(&mut self, actions: &mut Actions) {
+        self.dismiss_operators(actions);
         let mut group_ids: Vec<_> = self.classic.keys().cloned().collect();
         group_ids.sort_unstable();
         for group_id in group_ids {
@@ -347,9 +377,17 @@ impl Coordinator {
 
     /// Makes a fact: the only way state changes outside recovery.
     fn emit(&mut self, record: Record, actions: &mut Actions) {
-        self.state.apply(&record);
-        self.tally.set(&self.config.memory, self.state.bytes());
+        self.take_in(&record);
         actions.records.push(record);
+    }
+
+    fn take_in(&mut self, record: &Record) {
+        let before = self.state.group_count();
+        self.state.apply(record);
+        self.tally.set(&self.config.memory, self.state.bytes());
+        if self.state.group_count() != before {
+            self.groups_changed(record.group_id(), before);
+        }
     }
 }
 

@@ -189,6 +189,7 @@ impl Coordinator {
             .retention_time_ms
             .filter(|ms| *ms >= 0)
             .map(|retention_ms| now.plus(retention_ms));
+        let mut left = self.offsets_left(&request.group_id);
         let mut answered = Vec::with_capacity(known.len());
         for Known {
             asked,
@@ -203,6 +204,21 @@ impl Coordinator {
                 if too_long(&partition.metadata, self.config.offset_metadata_max_units) {
                     outcomes.push((index, ErrorCode::OffsetMetadataTooLarge));
                     continue;
+                }
+                if !self.orders.is_empty()
+                    && let Some(error) = self.fenced(now, request, (&name, topic.id), index)
+                {
+                    outcomes.push((index, error));
+                    continue;
+                }
+                if let Some(left) = &mut left {
+                    let entry = self.state.group(&request.group_id);
+                    let is_new = entry.is_none_or(|e| e.offsets.get(&name, index).is_none());
+                    if is_new && *left == 0 {
+                        outcomes.push((index, ErrorCode::InvalidCommitOffsetSize));
+                        continue;
+                    }
+                    *left -= usize::from(is_new);
                 }
                 let value = OffsetValue {
                     offset: partition.offset,
@@ -562,6 +578,12 @@ impl Coordinator {
         self.timers.arm(Timer::OffsetExpiry, next);
     }
 
+    /// Whether the time is over for which a group keeps what nobody uses.
+    fn is_over(&self, now: Millis, group_id: &str, since: Millis) -> bool {
+        self.retention_ms(group_id)
+            .is_some_and(|retention_ms| now.since(since) >= retention_ms)
+    }
+
     fn is_expired(
         &self,
         now: Millis,
@@ -576,7 +598,7 @@ impl Coordinator {
             return match value.expire_timestamp {
                 _ if kept => false,
                 Some(expire) => now >= expire,
-                None => now.since(committed) >= self.config.offsets_retention_ms,
+                None => self.is_over(now, group_id, committed),
             };
         }
         let since = match self
@@ -604,7 +626,7 @@ impl Coordinator {
         };
         match value.expire_timestamp {
             Some(expire) => now >= expire,
-            None => now.since(since) >= self.config.offsets_retention_ms,
+            None => self.is_over(now, group_id, since),
         }
     }
 }

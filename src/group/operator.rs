@@ -19,6 +19,14 @@ pub struct Operate {
     pub dry_run: bool,
 }
 
+impl Operate {
+    /// Whether it may make a group that is not there: a restore, or a clone.
+    #[must_use]
+    pub fn makes_group(&self) -> bool {
+        matches!(&self.action, Action::Reset(moves) if moves.iter().all(|m| matches!(m.to, Aim::Exact { .. })))
+    }
+}
+
 /// What can be done to a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {

@@ -23,11 +23,13 @@ pub enum Cause {
     TopicsChanged,
     /// The group went over to another protocol.
     Migration,
+    /// An operator asked for it.
+    Operator,
 }
 
 impl Cause {
     /// Every cause, in the order of the counters.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::MemberJoined,
         Self::MemberLeft,
         Self::SessionExpired,
@@ -38,6 +40,7 @@ impl Cause {
         Self::GroupOverMaxSize,
         Self::TopicsChanged,
         Self::Migration,
+        Self::Operator,
     ];
 
     /// The word for it in metrics and logs.
@@ -54,6 +57,7 @@ impl Cause {
             Self::GroupOverMaxSize => "group_over_max_size",
             Self::TopicsChanged => "topics_changed",
             Self::Migration => "migration",
+            Self::Operator => "operator",
         }
     }
 }

@@ -43,6 +43,7 @@ impl World {
         live.loaded(Millis(1_000_000), &mut actions);
         let apart = GroupConfig {
             memory: Arc::default(),
+            caps: Arc::default(),
             ..config
         };
         Self {

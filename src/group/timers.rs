@@ -27,6 +27,8 @@ pub(super) enum Timer {
     Assign(GroupId),
     /// When a consumer group's patterns are resolved.
     Resolve(GroupId),
+    /// When an operator's action has taken too long, or members must be told of a pause.
+    Operation(GroupId),
     /// When offsets are next looked through for those whose time is over.
     OffsetExpiry,
 }

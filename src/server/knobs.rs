@@ -13,7 +13,7 @@ use crate::broker::{
 use crate::config::{Config, KEYS, Kind, MigrationPolicy};
 use crate::group::assign::{Assignor, Range, Uniform};
 use crate::group::operator::Setting;
-use crate::group::{Bounded, GroupConfig, GroupOverrides, Migration};
+use crate::group::{Bounded, Caps, GroupCaps, GroupConfig, GroupOverrides, Migration};
 use crate::log::Identity;
 
 /// The GROUP config of a paused group.
@@ -54,8 +54,20 @@ pub(super) fn group(config: &Config) -> GroupConfig {
         migration: migration(config.group_consumer_migration_policy),
         heartbeat_hint: config.consumer_heartbeat_hint_enable,
         // Negative: no limit.
+        caps: Arc::new(GroupCaps::new(caps(config))),
         memory_bytes_max: usize::try_from(config.group_memory_max_bytes).unwrap_or(usize::MAX),
         memory: Arc::default(),
+    }
+}
+
+/// How many groups there may be.
+fn caps(config: &Config) -> Caps {
+    let prefixes = config.groups_prefix_max.0.iter();
+    Caps {
+        groups_max: usize::try_from(config.groups_max).ok(),
+        prefixes: prefixes
+            .map(|(prefix, max)| (Arc::from(prefix.as_str()), size(*max)))
+            .collect(),
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::group::memory::{self, GroupMemory, Tally};
+use crate::group::operate::Clearing;
 use crate::group::operator::MemberRef;
 use crate::group::record::{ClassicMemberValue, ConsumerMemberValue, GroupMemberValue, GroupValue};
 use crate::group::request::{ErrorCode, JoinedMember, Protocol, RequestId};
@@ -108,6 +109,8 @@ pub(in crate::group) struct Group {
     owing_sync: usize,
     /// Topics of the running generation's members; `None` if some metadata could not be read.
     subscribed: Option<BTreeSet<TopicName>>,
+    /// How far it has come in taking what members must not own.
+    pub(in crate::group) clearing: Clearing,
     /// What the members weigh.
     weight: usize,
     tally: Tally,
@@ -134,6 +137,7 @@ impl Group {
             awaiting_join: 0,
             owing_sync: 0,
             subscribed: None,
+            clearing: Clearing::default(),
             weight: 0,
             tally: Tally::default(),
         }
@@ -302,7 +306,7 @@ impl Group {
         self.phase == Phase::Empty && self.members.is_empty() && self.pending.is_empty()
     }
 
-    pub(super) fn has(&self, member_id: &str) -> bool {
+    pub(in crate::group) fn has(&self, member_id: &str) -> bool {
         self.members.contains_key(member_id)
     }
 
@@ -538,11 +542,20 @@ impl Group {
         true
     }
 
-    /// Everybody's metadata, for the leader.
-    pub(super) fn joined_members(&self) -> Vec<JoinedMember> {
+    /// Makes another member that joined the leader, if there is one that may; the present one may not.
+    pub(super) fn pass_leadership(&mut self, may_lead: impl Fn(&str) -> bool) {
+        let mut others = self.members.iter();
+        if let Some((member_id, _)) = others.find(|(id, m)| m.join.is_some() && may_lead(id)) {
+            self.leader = Some(member_id.clone());
+        }
+    }
+
+    /// The metadata of everybody who takes part, for the leader.
+    pub(super) fn joined_members(&self, takes_part: impl Fn(&str) -> bool) -> Vec<JoinedMember> {
         let protocol = self.protocol.as_deref().unwrap_or("");
         self.members
             .iter()
+            .filter(|(member_id, _)| takes_part(member_id))
             .map(|(member_id, member)| JoinedMember {
                 member_id: member_id.clone(),
                 group_instance_id: member.instance_id.clone(),

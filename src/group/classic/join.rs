@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::NEW_MEMBER_JOIN_TIMEOUT_MS;
 use super::group::{Group, Member, Phase};
 use crate::group::record::Record;
-use crate::group::request::{ErrorCode, Join, JoinReply, Protocol, Reply, RequestId};
+use crate::group::request::{ErrorCode, Join, JoinReply, JoinedMember, Protocol, Reply, RequestId};
 use crate::group::stats::Cause;
 use crate::group::timers::Timer;
 use crate::group::types::{GroupId, InstanceId, MemberId, Millis};
@@ -57,6 +57,10 @@ impl Coordinator {
             request.rebalance_timeout_ms = request.session_timeout_ms;
         }
         drop_repeated_names(&mut request.protocols);
+        if self.keeps_out(now, &request) {
+            let error = ErrorCode::CoordinatorLoadInProgress;
+            return refuse(id, &group_id, error, request.member_id, actions);
+        }
         if let Some(consumer) = self.state.consumer(&group_id) {
             if !consumer.is_empty() {
                 return self.consumer_join(now, id, request, actions);
@@ -83,6 +87,31 @@ impl Coordinator {
             refuse(id, &group_id, error, member_id, actions);
         }
         self.keep(group_id, group);
+    }
+
+    /// Whether an operator keeps the newcomer out.
+    fn keeps_out(&mut self, now: Millis, request: &Join) -> bool {
+        if self.orders.is_empty() {
+            return false;
+        }
+        let (group_id, member_id) = (&request.group_id, &request.member_id);
+        let consumer = self.state.consumer(group_id);
+        let is_member = consumer.is_some_and(|group| group.member(member_id).is_some())
+            || self
+                .classic
+                .get(&**group_id)
+                .is_some_and(|group| group.has(member_id));
+        let instance_id = request.group_instance_id.as_ref();
+        !is_member
+            && self
+                .banned_until(now, group_id, member_id, instance_id, &request.client)
+                .is_some()
+    }
+
+    /// The members that a leader is to assign to. Those that are to own nothing are left out as soon as they do.
+    pub(super) fn joined_members(&self, group_id: &str, group: &Group) -> Vec<JoinedMember> {
+        let leaves_out = group.clearing.is_clear;
+        group.joined_members(|member_id| !leaves_out || !self.is_benched(group_id, member_id))
     }
 
     /// An Empty group to join: made, and recorded, if there was none. Kafka records it even if the join then fails.
@@ -116,7 +145,7 @@ impl Coordinator {
         actions: &mut Actions,
     ) -> Result<(), (ErrorCode, MemberId)> {
         let member_id = request.member_id.clone();
-        if !self.has_room_for(group, &member_id) {
+        if !self.has_room_for(group_id, group, &member_id) {
             self.turn_away(now, group_id, group, &member_id, actions);
             return Err((ErrorCode::GroupMaxSizeReached, "".into()));
         }
@@ -142,8 +171,8 @@ impl Coordinator {
         Ok(())
     }
 
-    fn has_room_for(&self, group: &Group, member_id: &str) -> bool {
-        let limit = self.config.max_size;
+    fn has_room_for(&self, group_id: &str, group: &Group, member_id: &str) -> bool {
+        let limit = self.members_max(group_id, self.config.max_size);
         match group.phase {
             Phase::Empty => true,
             Phase::PreparingRebalance => {
@@ -299,7 +328,7 @@ impl Coordinator {
     ) {
         let leads = group.is_leader(member_id) && group.phase == Phase::CompletingRebalance;
         let members = if leads {
-            group.joined_members()
+            self.joined_members(group_id, group)
         } else {
             Vec::new()
         };
@@ -383,7 +412,7 @@ impl Coordinator {
             let leads = group.is_leader(&new);
             let reply = if skip_assignment {
                 let members = if leads {
-                    group.joined_members()
+                    self.joined_members(group_id, group)
                 } else {
                     Vec::new()
                 };

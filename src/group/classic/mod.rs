@@ -21,7 +21,7 @@ mod group;
 mod join;
 mod rebalance;
 
-pub(super) use group::{Group, Phase};
+pub(super) use group::{Group, Member, Phase};
 
 use super::request::{
     ErrorCode, Heartbeat, Leave, LeaveReply, LeavingMember, LeftMember, Reply, RequestId,
@@ -156,6 +156,9 @@ impl Coordinator {
         member_id: &MemberId,
         actions: &mut Actions,
     ) {
+        if !self.orders.is_empty() {
+            self.member_is_gone(group_id, || group.member_ref(member_id));
+        }
         let Some(member) = group.remove(member_id) else {
             return;
         };
@@ -304,7 +307,7 @@ fn arm_session_at(
     deadline: Millis,
     group_id: &GroupId,
     member_id: &MemberId,
-    member: &mut group::Member,
+    member: &mut Member,
 ) {
     member.session_deadline = deadline;
     if member.session_armed.is_none_or(|armed| deadline < armed) {

@@ -171,6 +171,9 @@ impl Coordinator {
                 self.expel(group_id, group, &member_id, actions);
             }
         }
+        for member_id in self.stubborn_members(group_id, group) {
+            self.expel(group_id, group, &member_id, actions);
+        }
         if group.member_count() > 0 && !group.elect_joined_leader() {
             // Only static members are left and none of them has joined: wait on, their sessions decide.
             let deadline = now.plus(group.rebalance_timeout_ms().max(1));
@@ -187,6 +190,14 @@ impl Coordinator {
             group.protocol = group.vote();
             group.compute_subscribed();
             group.phase = Phase::CompletingRebalance;
+            self.look_at_claims(group_id, group);
+            if group
+                .leader
+                .as_ref()
+                .is_some_and(|leader| self.is_benched(group_id, leader))
+            {
+                group.pass_leadership(|member_id| !self.is_benched(group_id, member_id));
+            }
             self.answer_joins(now, group_id, group, actions);
         }
     }
@@ -223,7 +234,7 @@ impl Coordinator {
             if let Some(join) = group.park_join(&member_id, None) {
                 let leads = group.is_leader(&member_id);
                 let members = if leads {
-                    group.joined_members()
+                    self.joined_members(group_id, group)
                 } else {
                     Vec::new()
                 };
@@ -257,7 +268,7 @@ impl Coordinator {
         };
         match group.phase {
             Phase::Stable => {
-                self.sync_again(id, &group_id, &mut group, &request.member_id, actions)
+                self.sync_again(now, id, &group_id, &mut group, &request.member_id, actions)
             }
             Phase::CompletingRebalance => {
                 self.sync_in_turn(now, id, &group_id, &mut group, request, actions);
@@ -306,6 +317,7 @@ impl Coordinator {
     /// The generation has its assignment: here is the member's part.
     fn sync_again(
         &mut self,
+        now: Millis,
         id: RequestId,
         group_id: &GroupId,
         group: &mut Group,
@@ -318,7 +330,7 @@ impl Coordinator {
         };
         let assignment = member.assignment.clone();
         actions.reply(id, group_id, Reply::Sync(synced(group, assignment)));
-        self.stop_waiting_for_syncs(group_id, group);
+        self.stop_waiting_for_syncs(now, group_id, group, actions);
     }
 
     /// The generation waits for its leader: park, or be the leader.
@@ -351,8 +363,16 @@ impl Coordinator {
         actions: &mut Actions,
     ) {
         let mut by_member: BTreeMap<MemberId, Bytes> = assignments.into_iter().collect();
+        let strips = self.withholds(group_id) && &*group.protocol_type == "consumer";
+        let protocol = group.protocol.clone();
         for (member_id, member) in group.members_mut() {
-            member.assignment = by_member.remove(member_id).unwrap_or_default();
+            let given = by_member.remove(member_id).unwrap_or_default();
+            member.assignment = if strips {
+                let name = protocol.as_deref().unwrap_or("");
+                self.stripped(group_id, member_id, given, || member.metadata_for(name))
+            } else {
+                given
+            };
         }
         group.phase = Phase::Stable;
         group.state_timestamp = now;
@@ -376,12 +396,24 @@ impl Coordinator {
             actions.reply(sync, group_id, Reply::Sync(synced(group, assignment)));
             self.arm_session_in(now, group_id, group, &member_id);
         }
-        self.stop_waiting_for_syncs(group_id, group);
+        self.stop_waiting_for_syncs(now, group_id, group, actions);
     }
 
-    fn stop_waiting_for_syncs(&mut self, group_id: &GroupId, group: &Group) {
-        if group.all_synced() {
-            self.timers.cancel(&Timer::Sync(group_id.clone()));
+    /// If everybody has seen its assignment: nobody is waited for, and where some had what they must not own, and now
+    /// know it, the group gathers again.
+    fn stop_waiting_for_syncs(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        group: &mut Group,
+        actions: &mut Actions,
+    ) {
+        if !group.all_synced() {
+            return;
+        }
+        self.timers.cancel(&Timer::Sync(group_id.clone()));
+        if std::mem::take(&mut group.clearing.again) {
+            self.rebalance(now, group_id, group, Cause::Operator, actions);
         }
     }
 

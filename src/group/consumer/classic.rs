@@ -57,7 +57,8 @@ impl Coordinator {
             .as_ref()
             .and_then(|i| group.static_member(i));
         let is_known = holder.is_some() || group.member(&request.member_id).is_some();
-        if !is_known && group.member_count() >= self.config.consumer_max_size {
+        let limit = self.members_max(&group_id, self.config.consumer_max_size);
+        if !is_known && group.member_count() >= limit {
             return Err(refused(ErrorCode::GroupMaxSizeReached));
         }
         if &*request.protocol_type != PROTOCOL_TYPE || !fits(group, &request.protocols) {
@@ -74,6 +75,12 @@ impl Coordinator {
         let first = request.protocols.first().ok_or_else(inconsistent)?;
         let subscription = Subscription::parse(&first.metadata).ok_or_else(inconsistent)?;
         let protocol_name = first.name.clone();
+        // Somebody who was a member, has been removed, and has not heard of it: what it owns is others' by now, or may
+        // have been moved. It has to begin anew (Kafka takes it in, and it reads on from where it was).
+        let is_stale = matches!(who, Who::New(_)) && !request.member_id.is_empty();
+        if is_stale && !subscription.owned.is_empty() {
+            return Err((ErrorCode::UnknownMemberId, request.member_id));
+        }
 
         let told = self.told_by_classic(&who, &request, &subscription);
         let owned = ids_of(&subscription.owned, &self.topics);

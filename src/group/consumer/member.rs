@@ -161,16 +161,37 @@ impl Coordinator {
         })
     }
 
+    /// Whether an operator keeps the newcomer out.
+    pub(super) fn check_ban(
+        &mut self,
+        now: Millis,
+        who: &Who,
+        request: &ConsumerHeartbeat,
+    ) -> Result<(), Refusal> {
+        if !matches!(who, Who::New(_)) {
+            return Ok(());
+        }
+        let (group_id, instance_id) = (&request.group_id, request.instance_id.as_ref());
+        let member_id = who.member_id();
+        let until = self.banned_until(now, group_id, member_id, instance_id, &request.client);
+        let Some(until) = until else {
+            return Ok(());
+        };
+        let message = format!(
+            "An operator keeps the member out for another {} ms.",
+            until.since(now)
+        );
+        Err((ErrorCode::CoordinatorLoadInProgress, message))
+    }
+
     pub(super) fn check_size(&self, who: &Who, group_id: &GroupId) -> Result<(), Refusal> {
         let count = self
             .state
             .consumer(group_id)
             .map_or(0, ConsumerGroup::member_count);
-        if matches!(who, Who::New(_)) && count >= self.config.consumer_max_size {
-            let message = format!(
-                "The group has its full {} members.",
-                self.config.consumer_max_size
-            );
+        let limit = self.members_max(group_id, self.config.consumer_max_size);
+        if matches!(who, Who::New(_)) && count >= limit {
+            let message = format!("The group has its full {limit} members.");
             return Err((ErrorCode::GroupMaxSizeReached, message));
         }
         Ok(())

@@ -189,6 +189,7 @@ impl Coordinator {
             request.member_id = self.ids.consumer();
         }
         let who = self.find_sender(&request)?;
+        self.check_ban(now, &who, &request)?;
         self.check_size(&who, &group_id)?;
         self.check_epoch(&who, &request)?;
         self.check_pattern(&request)?;
@@ -316,6 +317,15 @@ impl Coordinator {
 
     /// Removes a member's records, session and timers.
     fn drop_member(&mut self, group_id: &GroupId, member_id: &MemberId, actions: &mut Actions) {
+        if !self.orders.is_empty()
+            && let Some(member) = self
+                .state
+                .consumer(group_id)
+                .and_then(|group| group.member(member_id))
+        {
+            let member = member.member_ref(member_id);
+            self.member_is_gone(group_id, || member);
+        }
         if let Some(group) = self.state.consumer(group_id) {
             for tombstone in group.member_tombstones(group_id, member_id) {
                 self.emit(tombstone, actions);
@@ -517,6 +527,14 @@ impl Coordinator {
 
     /// Sets what stands over the coordinator's settings for one group, which need not exist.
     pub fn configure_group(&mut self, group_id: &GroupId, overrides: GroupOverrides) {
+        let was_paused = self.is_paused(group_id);
+        self.set_overrides(group_id, overrides);
+        if was_paused != overrides.paused {
+            self.pause_has_changed(group_id);
+        }
+    }
+
+    pub(super) fn set_overrides(&mut self, group_id: &GroupId, overrides: GroupOverrides) {
         if overrides == GroupOverrides::default() {
             self.overrides.remove(&**group_id);
         } else {

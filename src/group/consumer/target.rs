@@ -20,7 +20,12 @@ const PATTERNS_SETTLE_MS: i64 = 500;
 
 impl Coordinator {
     /// The group epoch rises by one.
-    pub(super) fn raise_epoch(&mut self, group_id: &GroupId, cause: Cause, actions: &mut Actions) {
+    pub(in crate::group) fn raise_epoch(
+        &mut self,
+        group_id: &GroupId,
+        cause: Cause,
+        actions: &mut Actions,
+    ) {
         let metadata_hash = self.metadata_hash(group_id);
         self.raise_epoch_to(group_id, metadata_hash, cause, actions);
     }
@@ -163,13 +168,19 @@ impl Coordinator {
         self.assign_if_due(now, group_id, actions);
     }
 
-    fn assign_target(&mut self, now: Millis, group_id: &GroupId, actions: &mut Actions) {
+    /// Computes the target, whether or not the interval has passed.
+    pub(in crate::group) fn assign_target(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        actions: &mut Actions,
+    ) {
         self.timers.cancel(&Timer::Assign(group_id.clone()));
         let Some(group) = self.state.consumer(group_id) else {
             return;
         };
         let assignment_epoch = group.epoch();
-        let Ok(changed) = new_targets(group, &self.topics, self.assignor(group)) else {
+        let Ok(changed) = self.new_targets(group_id, group) else {
             // An embedder's assignor failed. The group goes on with its last target and asks again after the interval.
             self.stats.assignor_failures += 1;
             let again = now.plus(self.assignment_interval_ms(group_id).max(SETTLE_MS));
@@ -186,6 +197,41 @@ impl Coordinator {
             );
         }
         self.emit_target_metadata(group_id, assignment_epoch, now, actions);
+    }
+
+    /// The targets that differ from the last. What operators withhold from members is left out of them.
+    fn new_targets(
+        &self,
+        group_id: &str,
+        group: &ConsumerGroup,
+    ) -> Result<Vec<(MemberId, IdPartitions)>, String> {
+        let assignor = self.assignor(group);
+        if !self.withholds(group_id) {
+            return new_targets(group, &self.topics, assignor, |_| true);
+        }
+        if self.is_paused(group_id) {
+            let idle = group.members().filter(|(_, m)| !m.target().is_empty());
+            return Ok(idle.map(|(id, _)| (id.clone(), Vec::new())).collect());
+        }
+        let takes_part = |member_id: &str| !self.is_benched(group_id, member_id);
+        let mut targets: BTreeMap<MemberId, IdPartitions> =
+            all_targets(group, &self.topics, assignor, takes_part)?
+                .into_iter()
+                .collect();
+        let mut changed = Vec::new();
+        for (member_id, member) in group.members() {
+            let withheld = self.withheld(group_id, member_id);
+            let mut target = targets.remove(member_id).unwrap_or_default();
+            for (topic, partitions) in &mut target {
+                let name = self.topics.name_of(*topic);
+                partitions.retain(|p| !name.is_some_and(|name| withheld.takes(name, *p)));
+            }
+            target.retain(|(_, partitions)| !partitions.is_empty());
+            if *member.target() != target {
+                changed.push((member_id.clone(), target));
+            }
+        }
+        Ok(changed)
     }
 
     pub(in crate::group) fn emit_target_metadata(
@@ -213,7 +259,7 @@ impl Coordinator {
     }
 
     /// Its place among the configured ones, of which Coordinator::new sees to it that there is one.
-    pub(super) fn assignor_place(&self, group: Option<&ConsumerGroup>) -> usize {
+    pub(in crate::group) fn assignor_place(&self, group: Option<&ConsumerGroup>) -> usize {
         let assignors = &self.config.assignors;
         group
             .and_then(ConsumerGroup::preferred_assignor)
@@ -271,6 +317,23 @@ fn new_targets(
     group: &ConsumerGroup,
     topics: &Topics,
     assignor: &dyn Assignor,
+    takes_part: impl Fn(&str) -> bool,
+) -> Result<Vec<(MemberId, IdPartitions)>, String> {
+    let mut targets = all_targets(group, topics, assignor, takes_part)?;
+    targets.retain(|(member_id, target)| {
+        group
+            .member(member_id)
+            .is_some_and(|member| member.target() != target)
+    });
+    Ok(targets)
+}
+
+/// Runs the assignor; returns the target of everybody who takes part.
+fn all_targets(
+    group: &ConsumerGroup,
+    topics: &Topics,
+    assignor: &dyn Assignor,
+    takes_part: impl Fn(&str) -> bool,
 ) -> Result<Vec<(MemberId, IdPartitions)>, String> {
     let by_name = subscribed(group, topics);
     let mut assign_topics: Vec<AssignTopic> = by_name
@@ -290,7 +353,10 @@ fn new_targets(
     };
 
     // Members that subscribe to the same share one list; most groups have one or two.
-    let members: Vec<(&MemberId, &ConsumerMember)> = group.members().collect();
+    let here = group
+        .members()
+        .filter(|(member_id, _)| takes_part(member_id));
+    let members: Vec<(&MemberId, &ConsumerMember)> = here.collect();
     let mut lists: Vec<Vec<u32>> = Vec::new();
     let mut known: BTreeMap<(&[TopicName], Option<&str>), usize> = BTreeMap::new();
     let mut last = None;
@@ -338,11 +404,8 @@ fn new_targets(
     };
     let targets = assignor.assign(&input)?;
     check(&input, &targets)?;
-    let changed = members
-        .iter()
-        .zip(targets)
-        .filter(|((_, member), target)| member.target() != target);
-    Ok(changed
+    let each = members.iter().zip(targets);
+    Ok(each
         .map(|((member_id, _), target)| ((*member_id).clone(), target))
         .collect())
 }

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::group::classic::{self, Phase};
-use crate::group::operator::{
-    Commit, Inspect, Inspected, InspectedMember, NotDone, NotDoneKind, Summary,
-};
+use crate::group::operator::{Commit, Inspect, Inspected, InspectedMember, NotDone, Summary};
 use crate::group::reconcile::without_epochs;
 use crate::group::record::MemberState;
 use crate::group::request::{IdPartitions, Reply, RequestId};
@@ -36,10 +34,9 @@ impl Coordinator {
                         .ok_or_else(|| NotDone::no_group(group_id)),
                 )
             }
-            Inspect::Preview { group_id, .. } => Reply::Previewed(Err(NotDone {
-                kind: NotDoneKind::Unavailable,
-                message: format!("Group {group_id} cannot be previewed by this version."),
-            })),
+            Inspect::Preview { group_id, change } => {
+                Reply::Previewed(self.preview(group_id, change).map(Box::new))
+            }
         };
         actions.reply(id, inspect.group_id(), reply);
     }
@@ -86,7 +83,7 @@ impl Coordinator {
             rebalance_count: 0,
             rebalanced_at: None,
             is_stormy: false,
-            is_paused: false,
+            is_paused: self.is_paused(group_id),
             has_conflict: false,
         }
     }
@@ -129,9 +126,9 @@ impl Coordinator {
             storm: None,
             flapping: Vec::new(),
             audit: Vec::new(),
-            settings: Vec::new(),
-            banned: Vec::new(),
-            operation: None,
+            settings: self.settings(group_id),
+            banned: self.banned(now, group_id),
+            operation: self.operation_sentence(group_id),
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::operation::Task;
 use crate::group::operator::{Aim, Move, NotDone, OffsetChange, Operated};
 use crate::group::record::{OffsetValue, Record};
 use crate::group::types::{GroupId, Millis};
@@ -15,6 +16,7 @@ pub(super) struct Planned {
 }
 
 impl Coordinator {
+    /// Moves the offsets of a group without members, or tells what a move would do. `None`: members must let go first.
     pub(super) fn reset(
         &mut self,
         now: Millis,
@@ -22,23 +24,35 @@ impl Coordinator {
         moves: &[Move],
         dry_run: bool,
         actions: &mut Actions,
-    ) -> Result<Operated, NotDone> {
+    ) -> Result<Option<Operated>, NotDone> {
         self.check_moves(group_id, moves)?;
-        if self.has_members(group_id) {
-            return Err(NotDone::conflict(format!(
-                "Group {group_id} has members; stop them before its offsets are moved."
-            )));
+        let is_running = self.has_members(group_id);
+        if is_running {
+            self.check_assignable(group_id)?;
+            if !dry_run {
+                return Ok(None);
+            }
         }
         let (planned, notes) = self.plan_moves(now, group_id, moves);
-        let offsets = planned.iter().map(|plan| plan.change.clone()).collect();
+        let mut offsets: Vec<_> = planned.iter().map(|plan| plan.change.clone()).collect();
+        let mut members = Vec::new();
+        if is_running {
+            members = self.concerned(group_id, &Task::Reset(moves.to_vec()));
+            for change in &mut offsets {
+                let partition = (change.topic.clone(), change.partition);
+                let owner = members.iter().find(|m| m.gives_up.contains(&partition));
+                change.held_by = owner.map(|owner| owner.member.member_id.clone());
+            }
+        }
         if !dry_run {
             self.move_offsets(group_id, planned, actions);
         }
-        Ok(Operated {
+        Ok(Some(Operated {
             offsets,
+            members,
             notes,
             ..Operated::default()
-        })
+        }))
     }
 
     /// What can be wrong with moves whatever the group is doing.

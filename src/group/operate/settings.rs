@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 
 use crate::group::Coordinator;
 use crate::group::operator::{NotDone, Operated, Setting};
-use crate::group::types::GroupId;
+use crate::group::timers::Timer;
+use crate::group::types::{GroupId, Millis};
 
 impl Setting {
     /// Every setting.
@@ -32,6 +33,42 @@ impl Setting {
 }
 
 impl Coordinator {
+    /// The group has been paused by its settings, or is so no longer. Its timer tells the members.
+    pub(in crate::group) fn pause_has_changed(&mut self, group_id: &GroupId) {
+        let orders = self.orders.entry(group_id.clone()).or_default();
+        orders.pause_changed = true;
+        self.timers
+            .arm(Timer::Operation(group_id.clone()), Millis::default());
+    }
+
+    /// The most members of a group: its own limit, where that is lower.
+    pub(in crate::group) fn members_max(&self, group_id: &str, limit: usize) -> usize {
+        let own = self.overrides.get(group_id).and_then(|own| own.members_max);
+        own.and_then(|own| usize::try_from(own).ok())
+            .map_or(limit, |own| own.min(limit))
+    }
+
+    /// How many more partitions a group may keep an offset for; `None` for no limit.
+    pub(in crate::group) fn offsets_left(&self, group_id: &str) -> Option<usize> {
+        let own = self.overrides.get(group_id)?.offsets_max?;
+        let offsets = self.state.group(group_id).map(|entry| &entry.offsets);
+        let count: usize = offsets
+            .into_iter()
+            .flat_map(|offsets| offsets.topics())
+            .map(|(_, of_it)| of_it.len())
+            .sum();
+        Some(usize::try_from(own).unwrap_or(0).saturating_sub(count))
+    }
+
+    /// How long a group's offsets are kept; `None` for ever.
+    pub(in crate::group) fn retention_ms(&self, group_id: &str) -> Option<i64> {
+        let own = self
+            .overrides
+            .get(group_id)
+            .and_then(|own| own.offsets_retention_ms);
+        Some(own.unwrap_or(self.config.offsets_retention_ms)).filter(|ms| *ms >= 0)
+    }
+
     /// A group need not exist to be configured.
     pub(super) fn configure_by_order(
         &mut self,

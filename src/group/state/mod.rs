@@ -84,6 +84,11 @@ impl State {
         self.groups.iter()
     }
 
+    /// How many groups there are.
+    pub(super) fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
     /// The newest moment that any record carries.
     pub(super) fn newest(&self) -> Millis {
         self.newest

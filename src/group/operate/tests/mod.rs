@@ -1,5 +1,9 @@
 //! Operators' actions as facts.
 
+mod clients;
+mod running;
+mod worlds;
+
 use std::sync::Arc;
 
 use crate::group::operator::Setting;
@@ -38,6 +42,7 @@ impl World {
         live.loaded(Millis(1_000_000), &mut actions);
         let apart = GroupConfig {
             memory: Arc::default(),
+            caps: Arc::default(),
             ..config
         };
         Self {
@@ -58,6 +63,32 @@ impl World {
         let replies = actions.replies.into_iter();
         self.replies
             .extend(replies.map(|answer| (answer.id.0, answer.reply)));
+    }
+
+    /// The process dies and comes back: what is recorded is all it knows.
+    pub(super) fn restart(&mut self) {
+        let mut again = Coordinator::new(
+            self.live.config.clone(),
+            self.live.topics.clone(),
+            self.next,
+        );
+        for record in self.live.snapshot() {
+            again.apply(&record);
+        }
+        let kept: Vec<_> = self
+            .live
+            .overrides
+            .iter()
+            .map(|(id, own)| (id.clone(), *own))
+            .collect();
+        for (group_id, own) in kept {
+            again.configure_group(&group_id, own);
+        }
+        let mut actions = Actions::default();
+        again.loaded(self.now, &mut actions);
+        self.live = again;
+        self.replies.clear();
+        self.take(actions);
     }
 
     pub(super) fn send(&mut self, request: Request) -> u64 {
