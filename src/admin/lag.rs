@@ -58,7 +58,7 @@ impl GroupLag {
             records: known
                 .filter_map(|lag| lag.records)
                 .fold(0, i64::saturating_add),
-            ms: ms.fold(Some(0), |most, ms| Some(most?.max(ms?))),
+            ms: oldest(ms),
             partitions: lags.len(),
         })
     }
@@ -120,12 +120,11 @@ impl Inside {
         self.look_up(broker, &behind).await;
         let now_ms = broker.now_ms();
         for (group_id, places) in &behind {
-            let ages = places.iter().map(|place| match self.times.get(place) {
-                None => None,
-                // A record without a time makes nobody late.
-                Some(time) => Some(time.map_or(0, |time| now_ms.saturating_sub(time).max(0))),
-            });
-            let ms = ages.fold(Some(0), |most, age| Some(most?.max(age?)));
+            // A record without a time makes nobody late.
+            let age =
+                |time: &Option<i64>| time.map_or(0, |time| now_ms.saturating_sub(time).max(0));
+            let ages = places.iter().map(|place| self.times.get(place).map(age));
+            let ms = oldest(ages);
             if let Some(lag) = survey.groups.get_mut(group_id) {
                 lag.ms = ms;
             }
@@ -166,6 +165,11 @@ impl Inside {
             self.times.insert(place.clone(), time);
         }
     }
+}
+
+/// The largest age; `None` if one is not known.
+fn oldest(mut ages: impl Iterator<Item = Option<i64>>) -> Option<i64> {
+    ages.try_fold(0, |most: i64, age| Some(most.max(age?)))
 }
 
 /// Adds a group to the survey and tells where it is behind. Called after its offsets were read.

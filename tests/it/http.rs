@@ -6,6 +6,9 @@ use bytes::{Bytes, BytesMut};
 use convoke::Server;
 use convoke::admin::{self, Door, Looking, Sources, Standing, Token};
 use convoke::client::Client;
+use convoke::config::Storage;
+use convoke::log::fault_fs::FaultFs;
+use convoke::server::Builder;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
@@ -40,7 +43,11 @@ impl World {
     }
 
     async fn behind(door: Door) -> Self {
-        let server = Server::builder().memory().start().await.unwrap();
+        Self::of(Server::builder().memory(), door).await
+    }
+
+    async fn of(builder: Builder, door: Door) -> Self {
+        let server = builder.start().await.unwrap();
         server.ready().await;
         let client = Client::connect(server.bootstrap()).await.unwrap();
         let looking: Looking = Arc::new(OnceLock::new());
@@ -96,8 +103,24 @@ impl World {
 
     /// Commits as a client in assign mode does.
     async fn commit(&self, group: &str, topic: &'static str, partition: i32, offset: i64) {
+        assert_eq!(
+            self.try_commit(group, topic, partition, offset, "").await,
+            0
+        );
+    }
+
+    /// The same with a note; gives the error.
+    async fn try_commit(
+        &self,
+        group: &str,
+        topic: &'static str,
+        partition: i32,
+        offset: i64,
+        note: &str,
+    ) -> i16 {
         let partition = OffsetCommitRequestPartition::default()
             .with_partition_index(partition)
+            .with_committed_metadata(Some(StrBytes::from_string(note.to_owned())))
             .with_committed_offset(offset);
         let topic = OffsetCommitRequestTopic::default()
             .with_name(TopicName(StrBytes::from_static_str(topic)))
@@ -107,7 +130,7 @@ impl World {
             .with_generation_id_or_member_epoch(-1)
             .with_topics(vec![topic]);
         let reply = self.client.send_as(8, &request).await.unwrap();
-        assert_eq!(reply.topics[0].partitions[0].error_code, 0);
+        reply.topics[0].partitions[0].error_code
     }
 
     /// Status and body.
@@ -441,6 +464,23 @@ async fn settings_stay_until_they_are_put_back_and_a_group_can_be_deleted() {
     let none = json!({"offsets_retention_ms": null, "members_max": null, "offsets_max": null});
     assert_eq!(world.get(path).await, none);
 
+    let set = world
+        .ask(
+            "PUT",
+            path,
+            json!({"offsets_retention_ms": -1, "members_max": 3}),
+        )
+        .await;
+    assert_eq!(
+        set,
+        json!({"offsets_retention_ms": -1, "members_max": 3, "offsets_max": null})
+    );
+    let set = world.ask("PUT", path, json!({"members_max": null})).await;
+    assert_eq!(
+        set,
+        json!({"offsets_retention_ms": -1, "members_max": null, "offsets_max": null})
+    );
+
     let told = world
         .ask("DELETE", "/v1/groups/g?dry_run=true", json!({}))
         .await;
@@ -592,6 +632,46 @@ async fn whoever_listens_hears_which_groups_change() {
 }
 
 #[tokio::test]
+async fn a_full_disk_is_told_and_nothing_is_moved() {
+    const COORDINATOR_NOT_AVAILABLE: i16 = 15;
+    let (disk, folder) = (FaultFs::new(), tempfile::tempdir().unwrap());
+    let builder = Server::builder().memory().with(|config| {
+        config.storage = Storage::Disk;
+        config.data_dir = folder.path().to_owned();
+        config.offsets_topic_segment_bytes = 65_536;
+    });
+    let world = World::of(builder.file_system(disk.shared()), Door::default()).await;
+    world.topic("t", 1).await;
+    world.produce("t", 0, 9).await;
+    world.commit("g", "t", 0, 5).await;
+    disk.set_capacity(Some(disk.used_bytes()));
+    // What has been reserved can still be written to; large notes first, so that it does not take long.
+    for note in ["x".repeat(4000), String::new()] {
+        while world.try_commit("filler", "t", 0, 0, &note).await != COORDINATOR_NOT_AVAILABLE {}
+    }
+    let json_kind = "content-type: application/json\r\n";
+    let (status, detail) = world
+        .refused(
+            "POST",
+            "/v1/groups/g/reset",
+            json_kind,
+            "{\"to\":\"latest\"}",
+        )
+        .await;
+    assert_eq!(status, 507, "{detail}");
+    assert_eq!(world.offset("g", 0).await, 5, "reads go on");
+    disk.set_capacity(None);
+    let path = "/v1/groups/g/reset";
+    while world
+        .exchange("POST", path, json_kind, "{\"to\":\"latest\"}")
+        .await
+        .0
+        == 507
+    {}
+    assert_eq!(world.offset("g", 0).await, 9);
+}
+
+#[tokio::test]
 async fn the_document_describes_the_api() {
     let world = World::new().await;
     let document = world.get("/openapi.json").await;
@@ -697,8 +777,8 @@ async fn the_command_line_tells_and_acts() {
             .0,
         0
     );
-    let (code, _, _) = convoke(&world, &["groups", "settings", "g", "--members-max", "3"]).await;
-    assert_eq!(code, 0);
+    let (_, set, _) = convoke(&world, &["groups", "settings", "g", "--members-max", "3"]).await;
+    assert!(set.contains("members_max           3"), "{set}");
     assert_eq!(convoke(&world, &["groups", "delete", "copy"]).await.0, 0);
 }
 

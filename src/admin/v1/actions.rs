@@ -17,7 +17,7 @@ use crate::group::operator::{Action, Operate, Supposition, Who};
 /// A turn to act, taken before a body is read: so many bodies there may be at most.
 pub(super) struct Turn<const WEIGHT: u32> {
     peer: Peer,
-    _turn: OwnedSemaphorePermit,
+    turn: OwnedSemaphorePermit,
 }
 
 /// The turn of an action whose body is small.
@@ -32,7 +32,7 @@ impl<const WEIGHT: u32> FromRequestParts<Api> for Turn<WEIGHT> {
         let turn = api.turn(WEIGHT)?;
         let peer = parts.extensions.get::<ConnectInfo<Peer>>();
         let ConnectInfo(peer) = peer.cloned().expect("the server tells who is connected");
-        Ok(Self { peer, _turn: turn })
+        Ok(Self { peer, turn })
     }
 }
 
@@ -40,6 +40,12 @@ impl<const WEIGHT: u32> Turn<WEIGHT> {
     /// For the audit trail.
     fn operator(&self) -> Arc<str> {
         format!("http:{}", self.peer.address.ip()).into()
+    }
+
+    /// The same once the body has become words: it counts as one.
+    fn without_body(mut self) -> Self {
+        drop(self.turn.split(self.turn.num_permits().saturating_sub(1)));
+        self
     }
 
     /// As long as this lives, the connection waits for its answer.
@@ -51,12 +57,13 @@ impl<const WEIGHT: u32> Turn<WEIGHT> {
 /// Acts, with notes that belong to how the action came about.
 pub(super) async fn act<const WEIGHT: u32>(
     api: &Api,
-    turn: &Turn<WEIGHT>,
+    turn: Turn<WEIGHT>,
     group_id: &str,
     action: Action,
     dry_run: bool,
     notes: Vec<String>,
 ) -> Result<Json<Operated>, Problem> {
+    let turn = turn.without_body();
     let _at_work = turn.at_work();
     let operate = Operate {
         group_id: group_id.into(),
@@ -89,7 +96,7 @@ pub(super) async fn kick_members(
     let members = kick.members.into_iter().map(Who::from).collect();
     let ban_ms = kick.ban_ms;
     let action = Action::Kick { members, ban_ms };
-    act(&api, &turn, &group_id, action, kick.dry_run, Vec::new()).await
+    act(&api, turn, &group_id, action, kick.dry_run, Vec::new()).await
 }
 
 /// Drains a member
@@ -106,7 +113,7 @@ pub(super) async fn drain_member(
 ) -> Result<Json<Operated>, Problem> {
     let member = drain.member.into();
     let action = Action::Drain { member };
-    act(&api, &turn, &group_id, action, drain.dry_run, Vec::new()).await
+    act(&api, turn, &group_id, action, drain.dry_run, Vec::new()).await
 }
 
 /// Pauses a group
@@ -123,7 +130,7 @@ pub(super) async fn pause_group(
 ) -> Result<Json<Operated>, Problem> {
     act(
         &api,
-        &turn,
+        turn,
         &group_id,
         Action::Pause,
         plain.dry_run,
@@ -144,7 +151,7 @@ pub(super) async fn resume_group(
 ) -> Result<Json<Operated>, Problem> {
     act(
         &api,
-        &turn,
+        turn,
         &group_id,
         Action::Resume,
         plain.dry_run,
@@ -165,7 +172,7 @@ pub(super) async fn rebalance_group(
 ) -> Result<Json<Operated>, Problem> {
     act(
         &api,
-        &turn,
+        turn,
         &group_id,
         Action::Rebalance,
         plain.dry_run,
@@ -188,7 +195,7 @@ pub(super) async fn delete_group(
 ) -> Result<Json<Operated>, Problem> {
     act(
         &api,
-        &turn,
+        turn,
         &group_id,
         Action::Delete,
         asked.dry_run,
@@ -212,7 +219,7 @@ pub(super) async fn change_settings(
     let given = asked.given();
     if !given.is_empty() {
         let action = Action::Configure(given);
-        let _ = act(&api, &turn, &group_id, action, false, Vec::new()).await?;
+        let _ = act(&api, turn, &group_id, action, false, Vec::new()).await?;
     }
     let inspected = api.observer()?.inspect(group_id.as_str().into()).await?;
     Ok(Json(Settings::new(&inspected.settings)))

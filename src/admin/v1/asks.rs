@@ -160,22 +160,25 @@ impl Ask for Backup {
 
 /// A member, by whatever is known of it.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub(crate) enum Named {
     /// By member id.
-    MemberId(String),
+    #[serde(rename = "member_id")]
+    Member(String),
     /// By group instance id.
-    InstanceId(String),
+    #[serde(rename = "instance_id")]
+    Instance(String),
     /// Every member of this client id.
-    ClientId(String),
+    #[serde(rename = "client_id")]
+    Client(String),
 }
 
 impl From<Named> for Who {
     fn from(named: Named) -> Self {
         match named {
-            Named::MemberId(id) => Self::Member(id.into()),
-            Named::InstanceId(id) => Self::Instance(id.into()),
-            Named::ClientId(id) => Self::Client(id.into()),
+            Named::Member(id) => Self::Member(id.into()),
+            Named::Instance(id) => Self::Instance(id.into()),
+            Named::Client(id) => Self::Client(id.into()),
         }
     }
 }
@@ -260,6 +263,8 @@ impl Ask for Preview {}
 
 /// Members that may be supposed: as many as a page can show, and as an assignor deals with at once.
 const SUPPOSED_MEMBERS_MAX: u32 = 1000;
+/// Partitions of all topics that may be supposed.
+const SUPPOSED_PARTITIONS_MAX: i64 = 100_000;
 /// Partitions of a topic, as CreateTopics takes them.
 const PARTITIONS_MAX: i32 = 10_000;
 
@@ -276,6 +281,15 @@ impl TryFrom<Preview> for Supposition {
             return Err(format!(
                 "partitions of {} are 0 to {PARTITIONS_MAX}, not {}",
                 topic.topic, topic.partitions
+            ));
+        }
+        let all = preview
+            .topics
+            .iter()
+            .map(|topic| i64::from(topic.partitions));
+        if all.sum::<i64>() > SUPPOSED_PARTITIONS_MAX {
+            return Err(format!(
+                "topics have {SUPPOSED_PARTITIONS_MAX} partitions together at most"
             ));
         }
         let topics = preview.topics.into_iter();

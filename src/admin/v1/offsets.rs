@@ -1,7 +1,7 @@
 //! Moving offsets: what an operator names in words becomes an aim for each partition here. First and last offsets and
 //! times are asked of the data plane; what is done while members run is the core's affair.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
 use axum::extract::State;
@@ -37,7 +37,7 @@ pub(super) async fn reset_offsets(
     let resolver = Resolver { observer };
     let (moves, notes) = resolver.resolve(&group_id, reset.to, reset.topics).await?;
     let action = Action::Reset(moves);
-    act(&api, &turn, &group_id, action, reset.dry_run, notes).await
+    act(&api, turn, &group_id, action, reset.dry_run, notes).await
 }
 
 /// Hands out a group's offsets, to be kept
@@ -72,7 +72,7 @@ pub(super) async fn restore_offsets(
     let observer = api.ready()?;
     let (moves, notes) = Resolver { observer }.exact(backup.offsets, Bounds::PutRight)?;
     let action = Action::Reset(moves);
-    act(&api, &turn, &group_id, action, asked.dry_run, notes).await
+    act(&api, turn, &group_id, action, asked.dry_run, notes).await
 }
 
 /// Gives a new group the offsets of this one
@@ -102,7 +102,7 @@ pub(super) async fn clone_group(
     let offsets = inspected.commits.iter().map(kept).collect();
     let (moves, notes) = Resolver { observer }.exact(offsets, Bounds::PutRight)?;
     let action = Action::Reset(moves);
-    act(&api, &turn, &clone.to, action, clone.dry_run, notes).await
+    act(&api, turn, &clone.to, action, clone.dry_run, notes).await
 }
 
 fn kept(commit: &Commit) -> Offset {
@@ -177,7 +177,7 @@ impl Resolver<'_> {
     }
 
     /// Every partition of which the group has an offset, as far as it exists.
-    async fn committed(&self, group_id: &str) -> Result<Vec<(TopicName, i32)>, Problem> {
+    async fn committed(&self, group_id: &str) -> Result<BTreeSet<(TopicName, i32)>, Problem> {
         let inspected = self.observer.inspect(group_id.into()).await?;
         let places = inspected.commits.iter();
         let places = places.map(|commit| (commit.topic.clone(), commit.partition));
@@ -188,9 +188,11 @@ impl Resolver<'_> {
     }
 
     /// Every partition that is named. Each must exist.
-    fn chosen(&self, topics: Vec<Chosen>) -> Result<Vec<(TopicName, i32)>, Problem> {
+    fn chosen(&self, topics: Vec<Chosen>) -> Result<BTreeSet<(TopicName, i32)>, Problem> {
         let image = self.broker().topics();
-        let mut places = Vec::new();
+        let mut places = BTreeSet::new();
+        // A topic may be named as often as the body is long, and have many partitions.
+        let mut whole: BTreeSet<TopicName> = BTreeSet::new();
         for chosen in topics {
             let (name, partitions) = match chosen {
                 Chosen::Topic(name) => (name, None),
@@ -201,19 +203,24 @@ impl Resolver<'_> {
                     "topics: there is no topic {name}"
                 )));
             };
-            let all = || (0..topic.partitions).collect();
-            for partition in partitions.unwrap_or_else(all) {
+            let partitions = match partitions {
+                Some(partitions) => partitions,
+                None if whole.insert(topic.name.clone()) => (0..topic.partitions).collect(),
+                None => continue,
+            };
+            for partition in partitions {
                 if !(0..topic.partitions).contains(&partition) {
                     return Err(Problem::invalid(format!(
                         "topics: {name} has partitions 0 to {}, not {partition}",
                         topic.partitions - 1
                     )));
                 }
-                places.push((topic.name.clone(), partition));
+                places.insert((topic.name.clone(), partition));
+            }
+            if places.len() > MOVES_MAX {
+                return Err(too_many(places.len()));
             }
         }
-        places.sort_unstable();
-        places.dedup();
         Ok(places)
     }
 
@@ -328,8 +335,12 @@ fn not_empty(moves: Vec<Move>, notes: Vec<String>) -> Result<Resolved, Problem> 
             "there is nothing to move: no offset of these partitions is committed; name them in topics",
         )),
         1..=MOVES_MAX => Ok((moves, notes)),
-        many => Err(Problem::invalid(format!(
-            "{many} partitions are too many at once; {MOVES_MAX} go"
-        ))),
+        many => Err(too_many(many)),
     }
+}
+
+fn too_many(many: usize) -> Problem {
+    Problem::invalid(format!(
+        "{many} partitions are too many at once; {MOVES_MAX} go"
+    ))
 }
