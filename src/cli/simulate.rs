@@ -31,7 +31,7 @@ pub(super) struct Simulate {
     /// Consumers of each group. [default: by the seed]
     #[arg(long, value_name = "COUNT")]
     consumers: Option<u64>,
-    /// What may go wrong: crashes, disk, network, clock, mishaps, strangers. [default: all]
+    /// What may go wrong: crashes, disk, network, clock, mishaps, strangers, operators. [default: all]
     #[arg(long, value_name = "KIND,...", value_delimiter = ',', value_parser = fault, conflicts_with = "no_faults")]
     faults: Option<Vec<Fault>>,
     /// Nothing goes wrong.

@@ -175,6 +175,7 @@ impl Coordinator {
     pub fn census(&self) -> Census {
         let mut census = Census {
             offsets: self.state.offset_count(),
+            offsets_expiring: self.offsets_expiring,
             ..Census::default()
         };
         for (group_id, entry) in self.state.groups() {

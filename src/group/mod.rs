@@ -166,6 +166,8 @@ pub struct Coordinator {
     consumer: HashMap<GroupId, consumer::Live>,
     /// What single groups set for themselves.
     overrides: HashMap<GroupId, GroupOverrides>,
+    /// Offsets that expire within a day, when they were last looked through.
+    offsets_expiring: u64,
     /// What operators have ordered.
     orders: HashMap<GroupId, Orders>,
     patterns: consumer::Patterns,
@@ -195,6 +197,7 @@ impl Coordinator {
             classic: HashMap::new(),
             consumer: HashMap::new(),
             overrides: HashMap::new(),
+            offsets_expiring: 0,
             orders: HashMap::new(),
             patterns: consumer::Patterns::default(),
             topics_version: 0,

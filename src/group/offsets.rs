@@ -17,6 +17,9 @@ use super::timers::Timer;
 use super::types::{GroupId, Millis, Topic, TopicName, TopicRef, Topics};
 use super::{Actions, Coordinator};
 
+/// How long before they expire offsets are counted as expiring.
+const WARNING_MS: i64 = 86_400_000;
+
 /// A topic of a commit that exists, with those of its partitions that exist.
 struct Known<'a> {
     asked: &'a TopicRef,
@@ -550,6 +553,8 @@ impl Coordinator {
 
     /// Looks through all offsets for those whose time is over (KIP-211), and removes Empty groups without offsets.
     pub(super) fn expire_offsets(&mut self, now: Millis, actions: &mut Actions) {
+        let soon = now.plus(WARNING_MS);
+        let mut expiring = 0;
         for group_id in self.state.group_ids() {
             let Some(entry) = self.state.group(&group_id) else {
                 continue;
@@ -557,9 +562,16 @@ impl Coordinator {
             let expired: Vec<(TopicName, i32)> = entry
                 .offsets
                 .iter()
-                .filter(|(topic, _, value)| self.is_expired(now, &group_id, entry, topic, value))
+                .filter(|(topic, _, value)| {
+                    if !self.is_expired(soon, &group_id, entry, topic, value) {
+                        return false;
+                    }
+                    expiring += 1;
+                    self.is_expired(now, &group_id, entry, topic, value)
+                })
                 .map(|(topic, partition, _)| (topic.clone(), partition))
                 .collect();
+            expiring -= expired.len() as u64;
             for (topic, partition) in expired {
                 self.forget_offset(&group_id, &topic, partition, actions);
                 self.stats.offset_expirations += 1;
@@ -574,6 +586,7 @@ impl Coordinator {
                 self.erase(&group_id, actions);
             }
         }
+        self.offsets_expiring = expiring;
         let next = now.plus(self.config.offsets_retention_check_interval_ms.max(1));
         self.timers.arm(Timer::OffsetExpiry, next);
     }

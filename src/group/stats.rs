@@ -98,6 +98,8 @@ pub struct Census {
     pub members: u64,
     /// Committed offsets.
     pub offsets: u64,
+    /// Committed offsets that expire within a day if nobody comes, as of when offsets were last looked through.
+    pub offsets_expiring: u64,
 }
 
 impl Census {
@@ -121,6 +123,7 @@ impl Census {
         }
         self.members += other.members;
         self.offsets += other.offsets;
+        self.offsets_expiring += other.offsets_expiring;
     }
 }
 

@@ -104,7 +104,8 @@ impl Coordinator {
                 .members()
                 .any(|(_, m)| m.instance_id() == Some(instance_id))
         });
-        if is_back.is_none() && !returns && group.member_count() >= self.config.consumer_max_size {
+        let limit = self.members_max(&request.group_id, self.config.consumer_max_size);
+        if is_back.is_none() && !returns && group.member_count() >= limit {
             return Err((ErrorCode::GroupMaxSizeReached, "it is full".to_owned()));
         }
         let mut held = BTreeSet::new();

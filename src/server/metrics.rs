@@ -217,6 +217,7 @@ const NO: &[f64] = &[];
 metrics! {
     plain {
         offset_count: Gauge = "convoke_offset_count", NO, "Committed offsets held.";
+        offsets_expiring: Gauge = "convoke_offsets_expiring", NO, "Committed offsets that expire within a day if nobody comes back, as of when offsets were last looked through.";
         member_count: Gauge = "convoke_member_count", NO, "Members of all groups.";
         offset_commits: Counter = "convoke_offset_commits_total", NO, "Offsets committed, counted by partition.";
         offset_expirations: Counter = "convoke_offset_expirations_total", NO, "Offsets that expired.";
@@ -423,6 +424,7 @@ impl Metrics {
     /// Shows how many groups, members and offsets all shards hold together.
     pub fn census(&self, all: &Census) {
         self.offset_count.set(float(all.offsets));
+        self.offsets_expiring.set(float(all.offsets_expiring));
         self.member_count.set(float(all.members));
         for (protocol, counts, states, by_state) in [
             (

@@ -50,7 +50,7 @@ use self::shard::Letter;
 use self::store::Store;
 use crate::broker;
 use crate::config;
-use crate::group::GroupMemory;
+use crate::group::{GroupCaps, GroupMemory};
 use crate::log;
 
 /// Why a server cannot start or stop.
@@ -94,6 +94,8 @@ pub(crate) struct House {
     pub(crate) replies: Arc<Budget>,
     /// What groups keep, as `convoke.group.memory.max.bytes` limits it.
     pub(crate) group_memory: Arc<GroupMemory>,
+    /// How many groups there may be.
+    pub(crate) group_caps: Arc<GroupCaps>,
     pub(crate) route: Arc<Route>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) readiness: Arc<Readiness>,

@@ -17,7 +17,7 @@ use crate::group::operator::{
 };
 use crate::group::request::{Reply, Request};
 use crate::group::types::GroupId;
-use crate::group::{Census, Committed, Stats};
+use crate::group::{Caps, Census, Committed, Stats};
 
 /// Looks into a running server. Cheap to clone; outlives the server harmlessly.
 #[derive(Clone, Debug)]
@@ -142,6 +142,28 @@ impl Observer {
             })?;
         }
         self.ask_to_operate(operate).await
+    }
+
+    /// How many groups there may be.
+    #[must_use]
+    pub fn caps(&self) -> Caps {
+        self.house.group_caps.caps()
+    }
+
+    /// Allows so many groups from now on, until the server ends: then `convoke.groups.max` and
+    /// `convoke.groups.prefix.max` hold again. Groups that there are stay.
+    pub async fn set_caps(&self, caps: Caps) {
+        self.house.group_caps.set(caps);
+        let ask = |shard: &Mailbox| {
+            let (to, receiver) = oneshot::channel();
+            shard.send(Letter::CountGroups(to));
+            receiver
+        };
+        let asked: Vec<_> = self.house.route.shards.iter().map(ask).collect();
+        for shard in asked {
+            // A shard that has ended has no groups.
+            let _ = shard.await;
+        }
     }
 
     async fn ask_to_operate(&self, operate: Operate) -> Result<Operated, NotDone> {

@@ -57,6 +57,8 @@ pub(crate) enum Letter {
     Summaries(oneshot::Sender<Vec<Summary>>),
     /// Say what every group has committed.
     Committed(oneshot::Sender<Vec<Committed>>),
+    /// Count groups anew, because the caps have changed; say so.
+    CountGroups(oneshot::Sender<()>),
     /// Answer who is parked, let the rest become durable, say so, and take nothing more.
     Stop(oneshot::Sender<()>),
     /// Panic inside the core.
@@ -367,6 +369,12 @@ impl Shard {
                 if let Some(coordinator) = self.desk.coordinator() {
                     let _ = to.send(coordinator.all_committed());
                 }
+            }
+            Letter::CountGroups(done) => {
+                if let Some(coordinator) = self.desk.coordinator() {
+                    coordinator.count_groups();
+                }
+                let _ = done.send(());
             }
             Letter::Stop(stopped) => {
                 self.desk.stop(&mut self.hall);

@@ -25,7 +25,7 @@ use super::topics::Announcer;
 use super::{Address, Error, House, Server};
 use crate::broker::{self, Broker};
 use crate::config::Config;
-use crate::group::GroupMemory;
+use crate::group::GroupConfig;
 use crate::log::Identity;
 use crate::log::fs::Fs;
 
@@ -88,7 +88,7 @@ pub(crate) async fn start(config: Config, fs: Arc<dyn Fs>) -> Result<Server, Err
         broker,
         &metrics,
         &readiness,
-        group_config.memory.clone(),
+        &group_config,
     );
     let log_watch = load::begin(
         opening,
@@ -140,7 +140,7 @@ fn house(
     broker: Broker,
     metrics: &Arc<Metrics>,
     readiness: &Arc<Readiness>,
-    group_memory: Arc<GroupMemory>,
+    groups: &GroupConfig,
 ) -> Arc<House> {
     // Negative: no limit.
     let limit = |bytes: i64| usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -151,7 +151,8 @@ fn house(
         gate,
         budget: Budget::new(requests, budget::FREE_BYTES),
         replies: replies.clone(),
-        group_memory,
+        group_memory: groups.memory.clone(),
+        group_caps: groups.caps.clone(),
         route: Arc::new(Route {
             shards,
             broker,

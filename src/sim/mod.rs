@@ -10,6 +10,7 @@ mod client;
 mod disk;
 mod frames;
 mod net;
+mod operated;
 mod pattern;
 mod plane;
 mod rng;
@@ -39,17 +40,20 @@ pub enum Fault {
     Mishaps,
     /// Others are about: committers, operators, and those who abandon ids or say what is not so.
     Strangers,
+    /// Operators act on groups that run: reset, pause, drain, kick.
+    Operators,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Crashes,
         Self::Disk,
         Self::Network,
         Self::Clock,
         Self::Mishaps,
         Self::Strangers,
+        Self::Operators,
     ];
 
     /// Its name on the command line.
@@ -62,6 +66,7 @@ impl Fault {
             Self::Clock => "clock",
             Self::Mishaps => "mishaps",
             Self::Strangers => "strangers",
+            Self::Operators => "operators",
         }
     }
 }
@@ -164,7 +169,15 @@ impl fmt::Display for Failure {
 pub fn run(options: &Options) -> Outcome {
     let mut world = world::World::new(options);
     // A panic of the core is a finding like any other.
-    let lived = catch_unwind(AssertUnwindSafe(|| world.live()));
+    let lived = catch_unwind(AssertUnwindSafe(|| {
+        world.live()?;
+        // A life of its own, beside the world: what operators do changes what the judge of worlds expects.
+        if options.faults.contains(&Fault::Operators) {
+            let lived = operated::live(options.seed, options.steps / 2);
+            return lived.map_err(|text| format!("under an operator's hands: {text}"));
+        }
+        Ok(())
+    }));
     let verdict = lived.unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<String>()

@@ -514,6 +514,10 @@ impl Coordinator {
                 self.arm_consumer_session(now, &group_id, &member_id);
                 self.watch_revocation(now, &group_id, &member_id);
             }
+            if !self.target_is_whole(&group_id) {
+                // An operator's action, which died with the process, withheld something from the members.
+                self.must_tell_members(&group_id);
+            }
             self.consumer.entry(group_id.clone()).or_default().stale = true;
             self.arm_assign(now, &group_id);
             if !patterns.is_empty() {
@@ -530,7 +534,7 @@ impl Coordinator {
         let was_paused = self.is_paused(group_id);
         self.set_overrides(group_id, overrides);
         if was_paused != overrides.paused {
-            self.pause_has_changed(group_id);
+            self.must_tell_members(group_id);
         }
     }
 

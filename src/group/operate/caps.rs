@@ -1,5 +1,6 @@
 //! How many groups there may be: in total, and of those whose ids begin alike. Counted for all coordinators together.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::group::Coordinator;
@@ -37,7 +38,11 @@ impl Book {
 
 /// The groups of all coordinators that share this, and how many there may be.
 #[derive(Debug, Default)]
-pub struct GroupCaps(Mutex<Book>);
+pub struct GroupCaps {
+    book: Mutex<Book>,
+    /// Whether there is any limit: mostly not, and then nobody looks into the book.
+    limited: AtomicBool,
+}
 
 impl GroupCaps {
     /// Begins with these limits.
@@ -50,7 +55,7 @@ impl GroupCaps {
 
     fn lock(&self) -> MutexGuard<'_, Book> {
         // Numbers alone, which stay whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is allowed.
@@ -68,7 +73,9 @@ impl GroupCaps {
     /// Allows something else from now on. Nothing that there is goes away. Every coordinator must then
     /// [count](Coordinator::count_groups) for the new prefixes.
     pub fn set(&self, caps: Caps) {
+        let limited = caps.groups_max.is_some() || !caps.prefixes.is_empty();
         let mut book = self.lock();
+        self.limited.store(limited, Ordering::Relaxed);
         book.of_prefix = vec![0; caps.prefixes.len()];
         book.caps = caps;
         book.version += 1;
@@ -165,6 +172,9 @@ impl Coordinator {
     /// # Errors
     /// The refusal: there are as many groups as there may be.
     pub(in crate::group) fn reserve_group(&mut self, request: &Request) -> Result<(), Reply> {
+        if !self.counted.caps.limited.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let makes = match request {
             Request::Join(_) | Request::OffsetCommit(_) => true,
             Request::ConsumerHeartbeat(beat) => beat.member_epoch == 0,

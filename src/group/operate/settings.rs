@@ -1,12 +1,13 @@
 //! What a group sets for itself by an operator's order. The server keeps it with the GROUP configs and tells the
 //! coordinator by `configure_group`; here it is checked, and set until then.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use crate::group::Coordinator;
 use crate::group::operator::{NotDone, Operated, Setting};
 use crate::group::timers::Timer;
-use crate::group::types::{GroupId, Millis};
+use crate::group::types::{GroupId, Millis, TopicName};
 
 impl Setting {
     /// Every setting.
@@ -33,12 +34,33 @@ impl Setting {
 }
 
 impl Coordinator {
-    /// The group has been paused by its settings, or is so no longer. Its timer tells the members.
-    pub(in crate::group) fn pause_has_changed(&mut self, group_id: &GroupId) {
+    /// Members must own more, or less, than they have been told: the group has been paused by its settings, or is so no
+    /// longer. Its timer tells them.
+    pub(in crate::group) fn must_tell_members(&mut self, group_id: &GroupId) {
         let orders = self.orders.entry(group_id.clone()).or_default();
         orders.pause_changed = true;
         self.timers
             .arm(Timer::Operation(group_id.clone()), Millis::default());
+    }
+
+    /// Whether the target of a consumer group lists every partition that its members subscribe to.
+    pub(in crate::group) fn target_is_whole(&self, group_id: &str) -> bool {
+        let Some(group) = self.state.consumer(group_id) else {
+            return true;
+        };
+        if group.awaits_target() {
+            // It will be.
+            return true;
+        }
+        let resolved = group.regexes().flat_map(|(_, regex)| &regex.topics);
+        let names: BTreeSet<&TopicName> = group.names().chain(resolved).collect();
+        let topics = names.into_iter().filter_map(|name| self.topics.get(name));
+        let wanted: usize = topics
+            .map(|topic| usize::try_from(topic.partitions).unwrap_or(0))
+            .sum();
+        let members = group.members().flat_map(|(_, member)| member.target());
+        let listed: usize = members.map(|(_, partitions)| partitions.len()).sum();
+        listed >= wanted
     }
 
     /// The most members of a group: its own limit, where that is lower.

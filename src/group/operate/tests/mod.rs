@@ -1,18 +1,15 @@
 //! Operators' actions as facts.
 
-mod clients;
-mod running;
-mod worlds;
-
 use std::sync::Arc;
 
 use crate::group::operator::Setting;
 use crate::group::operator::{Action, Aim, Move, NotDone, NotDoneKind, Operate, Operated};
 use crate::group::request::{
-    CommitPartition, CommitTopic, FetchTopic, OffsetCommit, OffsetFetch, Reply, Request, RequestId,
+    CommitPartition, CommitTopic, ErrorCode, FetchTopic, OffsetCommit, OffsetFetch, Reply, Request,
+    RequestId,
 };
 use crate::group::types::{Client, Millis, Topic, TopicId, TopicRef, Topics};
-use crate::group::{Actions, Coordinator, GroupConfig};
+use crate::group::{Actions, Caps, Coordinator, GroupCaps, GroupConfig};
 
 pub(super) struct World {
     pub(super) live: Coordinator,
@@ -63,32 +60,6 @@ impl World {
         let replies = actions.replies.into_iter();
         self.replies
             .extend(replies.map(|answer| (answer.id.0, answer.reply)));
-    }
-
-    /// The process dies and comes back: what is recorded is all it knows.
-    pub(super) fn restart(&mut self) {
-        let mut again = Coordinator::new(
-            self.live.config.clone(),
-            self.live.topics.clone(),
-            self.next,
-        );
-        for record in self.live.snapshot() {
-            again.apply(&record);
-        }
-        let kept: Vec<_> = self
-            .live
-            .overrides
-            .iter()
-            .map(|(id, own)| (id.clone(), *own))
-            .collect();
-        for (group_id, own) in kept {
-            again.configure_group(&group_id, own);
-        }
-        let mut actions = Actions::default();
-        again.loaded(self.now, &mut actions);
-        self.live = again;
-        self.replies.clear();
-        self.take(actions);
     }
 
     pub(super) fn send(&mut self, request: Request) -> u64 {
@@ -316,4 +287,106 @@ fn settings_are_checked_before_they_are_set() {
         .operate(set(Setting::OffsetsRetentionMs, None))
         .unwrap();
     assert_eq!(own(&world), None);
+}
+
+#[test]
+fn offsets_are_kept_for_as_long_as_the_group_says() {
+    let config = GroupConfig {
+        offsets_retention_ms: 3_600_000,
+        ..GroupConfig::default()
+    };
+    for (own, is_kept) in [(None, false), (Some(-1), true), (Some(10_000), false)] {
+        let mut world = World::with(config.clone());
+        let limit = vec![(Setting::OffsetsRetentionMs, own)];
+        world.operate(Action::Configure(limit)).unwrap();
+        world.ask(commit("", -1, 0, 1));
+        world.advance(1_200_000);
+        let expiring = world.live.census().offsets_expiring;
+        assert_eq!(expiring, u64::from(own.is_none()), "{own:?}");
+        let early = world.committed("t", 0) == 1;
+        assert_eq!(early, own != Some(10_000));
+        world.advance(3_600_000);
+        assert_eq!(world.committed("t", 0) == 1, is_kept, "{own:?}");
+    }
+}
+
+fn commit_to(group_id: &str) -> Request {
+    match commit("", -1, 0, 1) {
+        Request::OffsetCommit(request) => Request::OffsetCommit(OffsetCommit {
+            group_id: group_id.into(),
+            ..request
+        }),
+        other => other,
+    }
+}
+
+fn error_of(reply: Reply) -> ErrorCode {
+    match reply {
+        Reply::OffsetCommit(reply) => reply.topics[0].partitions[0].1,
+        Reply::Join(reply) => reply.error,
+        Reply::ConsumerHeartbeat(reply) => reply.error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn there_are_no_more_groups_than_there_may_be() {
+    let caps = Arc::new(GroupCaps::new(Caps {
+        groups_max: Some(3),
+        prefixes: vec![("team-".into(), 1)],
+    }));
+    let config = GroupConfig {
+        caps: caps.clone(),
+        ..GroupConfig::default()
+    };
+    let (mut one, mut two) = (World::with(config.clone()), World::with(config));
+    let full = ErrorCode::InvalidCommitOffsetSize;
+    assert_eq!(error_of(one.ask(commit_to("team-a"))), ErrorCode::None);
+    assert_eq!(
+        error_of(two.ask(commit_to("team-b"))),
+        full,
+        "all share the caps"
+    );
+    assert_eq!(error_of(one.ask(commit_to("team-a"))), ErrorCode::None);
+    assert_eq!(error_of(two.ask(commit_to("x"))), ErrorCode::None);
+    assert_eq!(error_of(one.ask(commit_to("y"))), ErrorCode::None);
+    assert_eq!(error_of(one.ask(commit_to("z"))), full);
+    let restore = one.operate(Action::Reset(vec![to(0, 1)]));
+    assert_eq!(kind(restore), NotDoneKind::Limit);
+    assert_eq!(caps.groups(), 3);
+    // A group that goes makes room, and a coordinator that goes takes its groups along.
+    one.ask(Request::Delete {
+        group_id: "y".into(),
+    });
+    assert_eq!(error_of(two.ask(commit_to("z"))), ErrorCode::None);
+    drop(two);
+    assert_eq!(caps.groups(), 1);
+    // Other caps hold at once.
+    caps.set(Caps {
+        groups_max: None,
+        prefixes: vec![("team-".into(), 2), ("t".into(), 2)],
+    });
+    one.live.count_groups();
+    assert_eq!(error_of(one.ask(commit_to("team-c"))), ErrorCode::None);
+    assert_eq!(error_of(one.ask(commit_to("t-d"))), full);
+    assert_eq!(error_of(one.ask(commit_to("u"))), ErrorCode::None);
+}
+
+#[test]
+fn a_refused_request_takes_no_place() {
+    let caps = Arc::new(GroupCaps::new(Caps {
+        groups_max: Some(1),
+        prefixes: Vec::new(),
+    }));
+    let mut world = World::with(GroupConfig {
+        caps: caps.clone(),
+        ..GroupConfig::default()
+    });
+    assert_eq!(
+        error_of(world.ask(commit("m", 3, 0, 1))),
+        ErrorCode::GroupIdNotFound
+    );
+    assert_eq!(caps.groups(), 0);
+    assert_eq!(error_of(world.ask(commit_to("x"))), ErrorCode::None);
+    assert_eq!(caps.groups(), 1);
 }
