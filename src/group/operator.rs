@@ -277,6 +277,9 @@ pub struct Supposition {
     pub assignor: Option<Arc<str>>,
 }
 
+/// Partitions by topic.
+pub type TopicPartitions = Vec<(TopicName, Vec<i32>)>;
+
 /// What a preview found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Previewed {
@@ -287,7 +290,7 @@ pub struct Previewed {
     /// What would move.
     pub moves: Vec<PartitionMove>,
     /// What each member would own. Members that were supposed are called `new-1` and so on.
-    pub members: Vec<(MemberRef, Vec<(TopicName, Vec<i32>)>)>,
+    pub members: Vec<(MemberRef, TopicPartitions)>,
 }
 
 /// A partition that went, or would go, from one member to another.

@@ -672,6 +672,25 @@ async fn a_full_disk_is_told_and_nothing_is_moved() {
 }
 
 #[tokio::test]
+async fn caps_hold_for_new_groups_until_they_are_taken_back() {
+    const INVALID_COMMIT_OFFSET_SIZE: i16 = 28;
+    let world = World::new().await;
+    world.topic("t", 1).await;
+    world.commit("test-1", "t", 0, 0).await;
+    let none = json!({"groups_max": null, "prefixes": []});
+    assert_eq!(world.get("/v1/caps").await, none);
+    let caps = json!({"groups_max": 10, "prefixes": [{"prefix": "test-", "groups_max": 1}]});
+    assert_eq!(world.ask("PUT", "/v1/caps", caps.clone()).await, caps);
+    let refused = world.try_commit("test-2", "t", 0, 0, "").await;
+    assert_eq!(refused, INVALID_COMMIT_OFFSET_SIZE);
+    world.commit("other", "t", 0, 0).await;
+    let (code, table, _) = convoke(&world, &["groups", "caps", "--prefix", "test-=none"]).await;
+    assert_eq!((code, table.contains("test-")), (0, false), "{table}");
+    world.commit("test-2", "t", 0, 0).await;
+    assert_eq!(world.ask("PUT", "/v1/caps", json!({})).await, none);
+}
+
+#[tokio::test]
 async fn the_document_describes_the_api() {
     let world = World::new().await;
     let document = world.get("/openapi.json").await;

@@ -1,10 +1,13 @@
 //! What the API is asked, as JSON. What is not known is refused: a field with a slip of the pen must not be passed over
 //! in an action.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Deserializer};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::admin::problem::Ask;
+use crate::group::Caps;
 use crate::group::operator::{Setting, Supposition, Who};
 
 /// Which groups to list.
@@ -337,6 +340,58 @@ impl NewSettings {
         given
             .filter_map(|(setting, value)| Some((setting, value?)))
             .collect()
+    }
+}
+
+/// How many groups there may be. What is absent has no limit.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"groups_max": 1000, "prefixes": [{"prefix": "test-", "groups_max": 50}]}))]
+pub(crate) struct NewCaps {
+    /// The most groups there may be.
+    #[serde(default)]
+    groups_max: Option<u32>,
+    /// The most groups whose ids begin with a prefix, at most 100 of them.
+    #[serde(default)]
+    prefixes: Vec<NewPrefixCap>,
+}
+
+/// How many groups there may be whose ids begin alike.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewPrefixCap {
+    /// How their ids begin.
+    prefix: String,
+    /// The most of them.
+    groups_max: u32,
+}
+
+impl Ask for NewCaps {}
+
+/// Prefixes that may have a cap: each is compared with every new group.
+const PREFIXES_MAX: usize = 100;
+
+impl TryFrom<NewCaps> for Caps {
+    type Error = String;
+
+    fn try_from(asked: NewCaps) -> Result<Self, String> {
+        if asked.prefixes.len() > PREFIXES_MAX {
+            return Err(format!("prefixes: {PREFIXES_MAX} at most"));
+        }
+        let mut prefixes: Vec<(Arc<str>, usize)> = Vec::new();
+        for cap in asked.prefixes {
+            if cap.prefix.is_empty() {
+                return Err("prefixes: a prefix is empty; groups_max is for all groups".to_owned());
+            }
+            if prefixes.iter().any(|(prefix, _)| **prefix == *cap.prefix) {
+                return Err(format!("prefixes: {} is named twice", cap.prefix));
+            }
+            prefixes.push((cap.prefix.into(), cap.groups_max as usize));
+        }
+        Ok(Self {
+            groups_max: asked.groups_max.map(|max| max as usize),
+            prefixes,
+        })
     }
 }
 

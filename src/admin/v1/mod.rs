@@ -4,6 +4,7 @@
 
 mod actions;
 mod asks;
+mod caps;
 mod events;
 mod groups;
 mod offsets;

@@ -12,6 +12,7 @@ use utoipa::OpenApi;
 
 use super::Api;
 use super::actions::*;
+use super::caps::*;
 use super::events::*;
 use super::groups::*;
 use super::offsets::*;
@@ -62,6 +63,8 @@ endpoints! {
     delete "/v1/groups/{group_id}" delete_group [400 401 403 404 409 422 429 503 507];
     get "/v1/groups/{group_id}/settings" read_settings [400 404 503];
     put "/v1/groups/{group_id}/settings" change_settings [400 401 403 404 409 413 415 422 429 503 507];
+    get "/v1/caps" read_caps [503];
+    put "/v1/caps" change_caps [400 401 403 413 415 422 429 503];
     get "/v1/lag" list_lag [503];
     get "/v1/topics" list_topics [400 503];
     get "/v1/topics/{topic}" describe_topic [400 404 503];

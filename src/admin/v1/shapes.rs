@@ -5,6 +5,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::admin::lag::{CommitLag, GroupLag};
+use crate::group;
 use crate::group::operator::{self, Setting, Who};
 use crate::group::types::{Millis, TopicName};
 
@@ -736,6 +737,38 @@ impl From<&operator::Previewed> for Previewed {
             stayed_count: previewed.stayed_count,
             moves: previewed.moves.iter().map(PartitionMove::from).collect(),
             members: previewed.members.iter().map(member).collect(),
+        }
+    }
+}
+
+/// How many groups there may be; `null` for no limit.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(example = json!({"groups_max": 1000, "prefixes": [{"prefix": "test-", "groups_max": 50}]}))]
+pub(crate) struct Caps {
+    /// The most groups there may be.
+    groups_max: Option<usize>,
+    /// The most groups whose ids begin with a prefix.
+    prefixes: Vec<PrefixCap>,
+}
+
+/// How many groups there may be whose ids begin alike.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PrefixCap {
+    /// How their ids begin.
+    prefix: String,
+    /// The most of them.
+    groups_max: usize,
+}
+
+impl From<&group::Caps> for Caps {
+    fn from(caps: &group::Caps) -> Self {
+        let prefix = |(prefix, groups_max): &(std::sync::Arc<str>, usize)| PrefixCap {
+            prefix: text(prefix),
+            groups_max: *groups_max,
+        };
+        Self {
+            groups_max: caps.groups_max,
+            prefixes: caps.prefixes.iter().map(prefix).collect(),
         }
     }
 }

@@ -60,6 +60,8 @@ enum Command {
     Delete(Plain),
     /// Show or change what a group sets for itself.
     Settings(Settings),
+    /// Show or change how many groups there may be.
+    Caps(Caps),
 }
 
 #[derive(Debug, Args)]
@@ -260,6 +262,33 @@ struct Settings {
     offsets_max: Option<Setting>,
 }
 
+#[derive(Debug, Args)]
+struct Caps {
+    /// The most groups there may be, or `none`.
+    #[arg(long, value_name = "COUNT", value_parser = most)]
+    groups_max: Option<Most>,
+    /// The most groups whose ids begin with a prefix, or `none`; may be given several times.
+    #[arg(long, value_name = "PREFIX=COUNT", value_parser = prefix_cap)]
+    prefix: Vec<(String, Most)>,
+}
+
+/// A limit, or none.
+#[derive(Debug, Clone, Copy)]
+struct Most(Option<u32>);
+
+fn most(text: &str) -> Result<Most, String> {
+    if text == "none" {
+        return Ok(Most(None));
+    }
+    let value = text.parse().map_err(|_| "write a number, or none");
+    Ok(Most(Some(value?)))
+}
+
+fn prefix_cap(text: &str) -> Result<(String, Most), String> {
+    let (prefix, max) = text.rsplit_once('=').ok_or("write PREFIX=COUNT")?;
+    Ok((prefix.to_owned(), most(max)?))
+}
+
 /// A value, or the server's.
 #[derive(Debug, Clone, Copy)]
 struct Setting(Option<i64>);
@@ -289,6 +318,7 @@ impl Groups {
             Command::Preview(preview) => teller.preview(preview),
             Command::Backup(backup) => teller.backup(backup),
             Command::Settings(settings) => teller.settings(settings),
+            Command::Caps(caps) => teller.caps(caps),
             Command::Reset(reset) => teller.act(&reset.action()?, &reset.how),
             Command::Kick(kick) => teller.act(&kick.action(), &kick.how),
             Command::Drain(drain) => teller.act(&drain.action()?, &drain.how),

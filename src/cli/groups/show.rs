@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{Backup, List, Preview, Settings};
+use super::{Backup, Caps, List, Preview, Settings};
 use crate::cli::Error;
 use crate::cli::remote::{Remote, part};
 use crate::cli::table::{Table, cell, plain, span, time};
@@ -295,6 +295,38 @@ impl Teller<'_> {
                     value => cell(value),
                 };
                 table.row([name.to_owned(), value]);
+            }
+            table.to_string()
+        })
+    }
+}
+
+impl Teller<'_> {
+    /// Those that are named change; the server takes all of them at once.
+    pub(super) fn caps(&self, caps: &Caps) -> Result<(), Error> {
+        let mut answer = self.remote.get("/v1/caps")?;
+        if caps.groups_max.is_some() || !caps.prefix.is_empty() {
+            if let Some(max) = caps.groups_max {
+                answer["groups_max"] = max.0.into();
+            }
+            let mut prefixes = items(&answer["prefixes"]).to_vec();
+            for (prefix, max) in &caps.prefix {
+                prefixes.retain(|cap| cap["prefix"] != **prefix);
+                if let Some(max) = max.0 {
+                    prefixes.push(json!({"prefix": prefix, "groups_max": max}));
+                }
+            }
+            answer["prefixes"] = prefixes.into();
+            answer = self.remote.ask("PUT", "/v1/caps", Some(&answer))?;
+        }
+        self.tell(&answer, |answer| {
+            let mut table = Table::new(&["GROUPS", "MAX"]);
+            table.row(["all".to_owned(), cell(&answer["groups_max"])]);
+            for cap in items(&answer["prefixes"]) {
+                table.row([
+                    format!("{}*", cell(&cap["prefix"])),
+                    cell(&cap["groups_max"]),
+                ]);
             }
             table.to_string()
         })

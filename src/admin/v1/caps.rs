@@ -1,0 +1,36 @@
+//! How many groups there may be.
+
+use axum::Json;
+use axum::extract::State;
+
+use super::Api;
+use super::actions::Small;
+use super::asks::NewCaps;
+use super::shapes::Caps;
+use crate::admin::problem::{Body, Problem};
+
+/// Tells how many groups there may be
+#[utoipa::path(get, path = "/v1/caps", tag = "groups",
+    responses((status = 200, description = "The caps.", body = Caps)))]
+pub(super) async fn read_caps(State(api): State<Api>) -> Result<Json<Caps>, Problem> {
+    Ok(Json((&api.observer()?.caps()).into()))
+}
+
+/// Sets how many groups there may be
+///
+/// All of the caps: what is absent has no limit. Groups that there are stay. Holds until the server ends; what
+/// outlives it stands in the configuration.
+#[utoipa::path(put, path = "/v1/caps", tag = "actions", request_body = NewCaps,
+    responses((status = 200, description = "The caps from now on.", body = Caps)))]
+pub(super) async fn change_caps(
+    State(api): State<Api>,
+    _: Small,
+    Body(asked): Body<NewCaps>,
+) -> Result<Json<Caps>, Problem> {
+    let caps = asked
+        .try_into()
+        .map_err(|why: String| Problem::invalid(why))?;
+    let observer = api.observer()?;
+    observer.set_caps(caps).await;
+    Ok(Json((&observer.caps()).into()))
+}
