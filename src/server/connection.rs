@@ -606,9 +606,8 @@ mod tests {
 
     #[test]
     fn an_idle_connection_takes_little() {
-        fn size_of_run<F>(
-            _: fn(Arc<House>, Arc<Door>, Place, OwnedReadHalf, Arc<Quiet>) -> F,
-        ) -> usize {
+        type Run<F> = fn(Arc<House>, Arc<Door>, Place, OwnedReadHalf, Arc<Quiet>) -> F;
+        fn size_of_run<F>(_: Run<F>) -> usize {
             size_of::<F>()
         }
         let bytes = size_of_run(run);

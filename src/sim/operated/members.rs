@@ -317,7 +317,7 @@ impl Member {
         }
     }
 
-    pub(super) fn commit_all(&mut self, world: &mut Bench) {
+    pub(super) fn commit_all(&self, world: &mut Bench) {
         if matches!(self.at, At::Joining(_) | At::Syncing(_)) {
             return;
         }
@@ -329,7 +329,7 @@ impl Member {
     }
 
     /// The application commits what it has read before a rebalance.
-    pub(super) fn commit_old(&mut self, world: &mut Bench) {
+    pub(super) fn commit_old(&self, world: &mut Bench) {
         if self.at != At::In {
             return;
         }
@@ -370,7 +370,7 @@ impl Member {
     }
 
     fn send_beat(
-        &mut self,
+        &self,
         world: &mut Bench,
         epoch: i32,
     ) -> crate::group::request::ConsumerHeartbeatReply {
