@@ -335,6 +335,7 @@ impl Driver {
         }
         Ok(Request::OffsetFetch(OffsetFetch {
             group_id: GROUPS[group].into(),
+            client: client(),
             member_epoch: self.generation(u, group, &member_id)?,
             member_id: (flags & 4 != 0).then_some(member_id),
             topics: (flags & 8 != 0).then_some(topics),

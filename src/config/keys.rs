@@ -207,6 +207,31 @@ keys! {
         groups_prefix_max: PrefixCaps = "convoke.groups.prefix.max", "", Rule::Form("PREFIX:COUNT, several with commas between them");
     }
 
+    "Journal" {
+        /// Whether the server keeps a journal of every group: why it rebalanced, who commits, what changed offsets.
+        journal_enable: bool = "convoke.journal.enable", "true", ANY;
+        /// The most rebalances of one group that are kept; 0: only the one that runs.
+        journal_rebalances_max: i32 = "convoke.journal.rebalances.max", "50", Rule::Range(0, 10_000);
+        /// The most partition moves of one rebalance that are kept one by one; they are counted in any case.
+        journal_moves_max: i32 = "convoke.journal.moves.max", "200", Rule::Range(0, 100_000);
+        /// The most changes of offsets by operators, and commits that went back, that are kept of one group.
+        journal_audit_max: i32 = "convoke.journal.audit.max", "100", Rule::Range(0, 10_000);
+        /// The most that the journals of all groups may take of the memory, about, in equal parts for each of
+        /// offsets.topic.num.partitions. The oldest entries go first.
+        journal_memory_max_bytes: i64 = "convoke.journal.memory.max.bytes", "67108864", Rule::Range(0, i64::MAX);
+        /// So many rebalances of one group within the window are reported as a storm.
+        journal_storm_rebalances: i32 = "convoke.journal.storm.rebalances", "10", Rule::Range(2, 1_000);
+        /// The window of storms, and of members that come and go.
+        journal_storm_window_ms: i64 = "convoke.journal.storm.window.ms", "600000", Rule::Range(1_000, 86_400_000);
+        /// Two clients without membership that commit to one partition within this time are reported as a conflict.
+        journal_conflict_window_ms: i64 = "convoke.journal.conflict.window.ms", "300000", Rule::Range(1, 86_400_000);
+        /// Whether what is finished is also written to journal.jsonl in the data folder, one JSON object a line, and
+        /// read from there at start.
+        journal_durable: bool = "convoke.journal.durable", "false", ANY;
+        /// Size at which that file becomes journal.1.jsonl, in place of the one before.
+        journal_file_max_bytes: i64 = "convoke.journal.file.max.bytes", "16777216", Rule::Range(65_536, i64::MAX);
+    }
+
     "Classic groups" {
         /// First rebalance of an empty group waits this long for more members.
         group_initial_rebalance_delay_ms: i32 = "group.initial.rebalance.delay.ms", "3000", int_from(0);

@@ -28,7 +28,7 @@ use crate::group::record::Record;
 use crate::group::refusal::{Parkable, refuse, revoke};
 use crate::group::request::{ErrorCode, Reply, Request, RequestId};
 use crate::group::types::{GroupId, Millis, Topics, TopicsChange};
-use crate::group::{Actions, After, Coordinator, GroupOverrides};
+use crate::group::{Actions, After, Coordinator, GroupOverrides, Journal};
 
 /// How long work that found the disk full waits before it tries again.
 const FULL_DISK_PAUSE_MS: i64 = 500;
@@ -174,6 +174,8 @@ pub struct Desk<T, P> {
     postponed: VecDeque<Arc<TopicsChange>>,
     /// What single groups set for themselves; a coordinator that is loaded again must hear of it again.
     overrides: BTreeMap<GroupId, GroupOverrides>,
+    /// What the coordinator before had written down of its groups, while the next one is loaded.
+    journal: Option<Journal>,
     /// No timers before this moment: the disk was full.
     not_before: Option<Millis>,
     /// The most bytes that a batch has taken: room is made sure of accordingly.
@@ -199,6 +201,7 @@ impl<T, P: Copy + Ord> Desk<T, P> {
             order: Order::new(),
             postponed: VecDeque::new(),
             overrides: BTreeMap::new(),
+            journal: None,
             not_before: None,
             largest_bytes: 0,
             reserved: false,
@@ -501,7 +504,8 @@ impl<T, P: Copy + Ord> Desk<T, P> {
                 shell.revoke(to, reply, code);
             }
             self.life = Life::Closed;
-        } else if matches!(self.life, Life::Serving(_)) {
+        } else if let Life::Serving(coordinator) = &mut self.life {
+            self.journal = Some(coordinator.take_journal());
             self.life = Life::Loading;
         }
     }
@@ -517,6 +521,9 @@ impl<T, P: Copy + Ord> Desk<T, P> {
         self.not_before = None;
         for (group_id, overrides) in &self.overrides {
             coordinator.configure_group(group_id, *overrides);
+        }
+        if let Some(journal) = self.journal.take() {
+            coordinator.adopt_journal(now, journal);
         }
         coordinator.loaded(now, &mut self.actions);
         shell.took(now, &mut coordinator, Called::Loaded, &self.actions);

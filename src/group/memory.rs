@@ -24,8 +24,8 @@ const RECORDED_MEMBER: usize = 150;
 const PROTOCOL: usize = 64;
 /// A topic that a member names.
 const NAME: usize = 80;
-/// A committed offset.
-const OFFSET: usize = 150;
+/// A committed offset, with who committed it and who fetched it.
+const OFFSET: usize = 200;
 
 /// Bytes that groups keep in memory, of all coordinators that share this.
 #[derive(Debug, Default)]
@@ -201,7 +201,7 @@ impl Coordinator {
             let known = topic.partitions.iter();
             bytes += known
                 .filter_map(|partition| offsets.get(&partition.index))
-                .map(offset)
+                .map(|slot| offset(slot))
                 .sum::<usize>();
         }
         bytes

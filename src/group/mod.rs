@@ -34,6 +34,7 @@ use hashbrown::HashMap;
 pub use actions::{Actions, After, Answer};
 pub use consumer::GroupOverrides;
 pub use describe::Committed;
+pub use journal::{Journal, JournalConfig, Noted};
 pub use memory::GroupMemory;
 pub use operate::{Caps, GroupCaps};
 pub use stats::{Cause, Census, Stats};
@@ -41,6 +42,7 @@ pub use upgrade::Migration;
 
 use assign::{Assignor, Range, Uniform};
 use ids::Ids;
+use journal::touch::Touchers;
 use memory::Tally;
 use operate::{Counted, Orders};
 use record::Record;
@@ -85,6 +87,8 @@ pub struct GroupConfig {
     pub heartbeat_hint: bool,
     /// The most that all groups may keep in memory, in bytes (`convoke.group.memory.max.bytes`).
     pub memory_bytes_max: usize,
+    /// How the journal is kept.
+    pub journal: JournalConfig,
     /// Where that is counted. Coordinators whose settings were cloned from the same share it.
     pub memory: Arc<GroupMemory>,
     /// How many groups there may be, and are; shared as `memory` is.
@@ -138,6 +142,7 @@ impl Default for GroupConfig {
             },
             heartbeat_hint: true,
             memory_bytes_max: usize::MAX,
+            journal: JournalConfig::default(),
             memory: Arc::default(),
             caps: Arc::default(),
         }
@@ -176,6 +181,10 @@ pub struct Coordinator {
     timers: Timers,
     ids: Ids,
     stats: Stats,
+    /// Why groups rebalanced.
+    journal: Journal,
+    /// Who touches offsets.
+    touchers: Touchers,
     /// What `state` takes of the memory.
     tally: Tally,
     /// Its groups, as the caps count them.
@@ -191,6 +200,8 @@ impl Coordinator {
         }
         let counted = Counted::of(&config.caps);
         Self {
+            journal: Journal::new(config.journal),
+            touchers: Touchers::default(),
             config,
             topics,
             state: State::default(),
@@ -250,8 +261,8 @@ impl Coordinator {
             Request::Heartbeat(request) => self.heartbeat(now, id, &request, actions),
             Request::Leave(request) => self.leave(now, id, request, actions),
             Request::OffsetCommit(request) => self.offset_commit(now, id, request, actions),
-            Request::OffsetFetch(request) => self.offset_fetch(id, &request, actions),
-            Request::OffsetDelete(request) => self.offset_delete(id, &request, actions),
+            Request::OffsetFetch(request) => self.offset_fetch(now, id, &request, actions),
+            Request::OffsetDelete(request) => self.offset_delete(now, id, &request, actions),
             Request::List(request) => self.list(id, &request, actions),
             Request::Describe(request) => self.describe(id, &request, actions),
             Request::Delete { group_id } => self.delete_group(id, &group_id, actions),
@@ -302,6 +313,7 @@ impl Coordinator {
     pub fn handle_topics(&mut self, now: Millis, change: TopicsChange, actions: &mut Actions) {
         self.topics = change.topics.clone();
         self.topics_version += 1;
+        self.journal.topics_changed(now, &change);
         self.consumer_topics_changed(now, &change);
         for (topic, topic_id) in &change.deleted {
             self.forget_topic(topic, *topic_id, actions);

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use super::classic::Phase;
 use super::consumer::stale;
+use super::journal::touch::{Name, who};
+use super::operator::{AuditEntry, Toucher};
 use super::reconcile::epoch_of;
 use super::record::{OffsetValue, Record};
 use super::request::{
@@ -12,7 +14,7 @@ use super::request::{
     OffsetCommit, OffsetCommitReply, OffsetDelete, OffsetDeleteReply, OffsetFetch,
     OffsetFetchReply, Reply, RequestId, TopicErrors,
 };
-use super::state::{ConsumerGroup, Entry, Offsets};
+use super::state::{ConsumerGroup, Entry, Offsets, Touching};
 use super::timers::Timer;
 use super::types::{GroupId, Millis, Topic, TopicName, TopicRef, Topics};
 use super::{Actions, Coordinator};
@@ -193,6 +195,11 @@ impl Coordinator {
             .filter(|ms| *ms >= 0)
             .map(|retention_ms| now.plus(retention_ms));
         let mut left = self.offsets_left(&request.group_id);
+        let by = self.committer(request, &known);
+        self.state.touching = by.clone().map(|by| Touching {
+            by,
+            window_ms: self.journal.config().conflict_window_ms,
+        });
         let mut answered = Vec::with_capacity(known.len());
         for Known {
             asked,
@@ -223,8 +230,9 @@ impl Coordinator {
                     }
                     *left -= usize::from(is_new);
                 }
+                let offset = partition.offset;
                 let value = OffsetValue {
-                    offset: partition.offset,
+                    offset,
                     leader_epoch: if expire_timestamp.is_some() {
                         -1
                     } else {
@@ -249,6 +257,21 @@ impl Coordinator {
                     actions,
                 );
                 self.stats.offset_commits += 1;
+                if let Some(before) = self.state.replaced()
+                    && before > offset
+                    && let Some(by) = &by
+                {
+                    let entry = AuditEntry {
+                        at: now,
+                        topic: name.clone(),
+                        partition: index,
+                        from: Some(before),
+                        to: Some(offset),
+                        who: who(by),
+                        how: "commit went back",
+                    };
+                    self.journal.audit(&request.group_id, entry);
+                }
                 outcomes.push((index, ErrorCode::None));
             }
             answered.push(TopicErrors {
@@ -256,11 +279,38 @@ impl Coordinator {
                 partitions: outcomes,
             });
         }
+        self.state.touching = None;
         answered
     }
 
+    /// Who commits; `None` if nobody asks. Mostly it is whoever committed last, and nothing is looked up.
+    fn committer(&mut self, request: &OffsetCommit, known: &[Known<'_>]) -> Option<Arc<Toucher>> {
+        if !self.journal.is_on() {
+            return None;
+        }
+        let name = Name {
+            client: &request.client,
+            member_id: (request.generation_or_epoch >= 0).then_some(&request.member_id),
+        };
+        let first = known.first().and_then(|known| {
+            let offsets = &self.state.group(&request.group_id)?.offsets;
+            let slot = offsets.get(&known.name, known.partitions.first()?.index)?;
+            slot.touch().committed_by.as_ref()
+        });
+        match first {
+            Some(same) if name.is(same) => Some(same.clone()),
+            _ => Some(self.touchers.shared(name)),
+        }
+    }
+
     /// OffsetFetch of one group. A group that does not exist has no offsets; that is not an error.
-    pub(super) fn offset_fetch(&self, id: RequestId, request: &OffsetFetch, actions: &mut Actions) {
+    pub(super) fn offset_fetch(
+        &mut self,
+        now: Millis,
+        id: RequestId,
+        request: &OffsetFetch,
+        actions: &mut Actions,
+    ) {
         let consumer = self.state.consumer(&request.group_id);
         if let Some(Err(error)) = consumer.map(|group| Self::check_consumer_fetch(group, request)) {
             let reply = OffsetFetchReply {
@@ -289,6 +339,37 @@ impl Coordinator {
             topics,
         };
         actions.reply(id, &request.group_id, Reply::OffsetFetch(reply));
+        self.take_down_fetch(now, request);
+    }
+
+    /// Takes down who fetched what.
+    fn take_down_fetch(&mut self, now: Millis, request: &OffsetFetch) {
+        if !self.journal.is_on() {
+            return;
+        }
+        let Some(offsets) = self.state.offsets_mut(&request.group_id) else {
+            return;
+        };
+        let by = self.touchers.shared(Name {
+            client: &request.client,
+            member_id: request.member_id.as_ref(),
+        });
+        let Some(asked) = &request.topics else {
+            let names: Vec<_> = offsets.topics().map(|(name, _)| name.clone()).collect();
+            for name in names {
+                offsets.fetched(&name, None, &by, now);
+            }
+            return;
+        };
+        for topic in asked {
+            let name = match &topic.topic {
+                TopicRef::Name(name) => Some(name),
+                TopicRef::Id(id) => self.topics.name_of(*id),
+            };
+            if let Some(name) = name {
+                offsets.fetched(name, Some(&topic.partitions), &by, now);
+            }
+        }
     }
 
     fn fetch_topic(&self, offsets: Option<&Offsets>, asked: &FetchTopic) -> FetchedTopic {
@@ -303,6 +384,7 @@ impl Coordinator {
             .and_then(|(name, offsets)| offsets.topic(name));
         let partitions = asked.partitions.iter().map(|&index| {
             let value = stored.and_then(|(_, partitions)| partitions.get(&index));
+            let value = value.map(|slot| &**slot);
             // An offset of a topic that was deleted and made again is nobody's.
             let value = value.filter(|v| v.topic_id.is_zero() || id.is_zero() || v.topic_id == id);
             fetched(index, value, error)
@@ -332,6 +414,7 @@ impl Coordinator {
     /// OffsetDelete.
     pub(super) fn offset_delete(
         &mut self,
+        now: Millis,
         id: RequestId,
         request: &OffsetDelete,
         actions: &mut Actions,
@@ -365,7 +448,7 @@ impl Coordinator {
         // The group comes first, even where there is nothing to delete.
         let answered = self
             .check_offset_delete(group_id)
-            .map(|()| self.delete_offsets(group_id, known, actions));
+            .map(|()| self.delete_offsets(now, group_id, known, actions));
         match answered {
             Ok(answered) => reply.topics = answers.merge(answered),
             Err(error) => reply.error = error,
@@ -394,6 +477,7 @@ impl Coordinator {
 
     fn delete_offsets(
         &mut self,
+        now: Millis,
         group_id: &GroupId,
         topics: Vec<(TopicName, Vec<i32>)>,
         actions: &mut Actions,
@@ -407,8 +491,19 @@ impl Coordinator {
                     outcomes.push((index, ErrorCode::GroupSubscribedToTopic));
                     continue;
                 }
+                let before = self.committed_offset(group_id, &name, index);
                 if self.forget_offset(group_id, &name, index, actions) {
                     self.stats.offset_deletions += 1;
+                    let entry = AuditEntry {
+                        at: now,
+                        topic: name.clone(),
+                        partition: index,
+                        from: before,
+                        to: None,
+                        who: Arc::from("a Kafka client"),
+                        how: "delete",
+                    };
+                    self.audit(group_id, entry);
                 }
                 outcomes.push((index, ErrorCode::None));
             }
@@ -435,6 +530,17 @@ impl Coordinator {
         self.classic
             .get(group_id)
             .is_some_and(|g| g.phase() != Phase::Empty && g.subscribes(topic))
+    }
+
+    /// The offset that is committed, if there is one.
+    pub(super) fn committed_offset(
+        &self,
+        group_id: &str,
+        topic: &str,
+        partition: i32,
+    ) -> Option<i64> {
+        let offsets = &self.state.group(group_id)?.offsets;
+        offsets.get(topic, partition).map(|slot| slot.offset)
     }
 
     /// Removes an offset; tells whether there was one.
@@ -499,6 +605,7 @@ impl Coordinator {
             }
         }
         self.give_up_empty(group_id, actions);
+        self.journal.forget(group_id);
         let Some(entry) = self.state.group(group_id) else {
             return;
         };
@@ -573,8 +680,18 @@ impl Coordinator {
                 .collect();
             expiring -= expired.len() as u64;
             for (topic, partition) in expired {
+                let entry = AuditEntry {
+                    at: now,
+                    from: self.committed_offset(&group_id, &topic, partition),
+                    topic: topic.clone(),
+                    partition,
+                    to: None,
+                    who: Arc::from("retention"),
+                    how: "expired",
+                };
                 self.forget_offset(&group_id, &topic, partition, actions);
                 self.stats.offset_expirations += 1;
+                self.audit(&group_id, entry);
             }
             let done = !self.classic.contains_key(&*group_id)
                 && !self.consumer.contains_key(&*group_id)
@@ -587,6 +704,10 @@ impl Coordinator {
             }
         }
         self.offsets_expiring = expiring;
+        let (state, classic) = (&self.state, &self.classic);
+        self.journal.retain(|group_id| {
+            state.group(group_id).is_some() || classic.contains_key(&**group_id)
+        });
         let next = now.plus(self.config.offsets_retention_check_interval_ms.max(1));
         self.timers.arm(Timer::OffsetExpiry, next);
     }

@@ -57,6 +57,23 @@ pub enum Action {
     Configure(Vec<(Setting, Option<i64>)>),
 }
 
+impl Action {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Reset(_) => "reset",
+            Self::Kick { .. } => "kick",
+            Self::Drain { .. } => "drain",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Rebalance => "rebalance",
+            Self::Delete => "delete",
+            Self::Configure(_) => "configure",
+        }
+    }
+}
+
 /// A member, by whatever an operator knows of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {

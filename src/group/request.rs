@@ -318,6 +318,8 @@ pub struct CommitPartition {
 pub struct OffsetFetch {
     /// The group.
     pub group_id: GroupId,
+    /// Who asks, for the books.
+    pub client: Client,
     /// Since version 9: a member that wants its fetch fenced. `None` for null.
     pub member_id: Option<MemberId>,
     /// −1 for none.

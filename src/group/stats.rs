@@ -9,18 +9,28 @@ pub enum Cause {
     MemberLeft,
     /// A member was silent for longer than its session timeout.
     SessionExpired,
-    /// A member did not sync, or did not revoke, in time.
+    /// A member did not rejoin, or did not revoke, in time.
     RebalanceTimeout,
+    /// A member joined and did not sync in time.
+    SyncTimeout,
     /// A member changed what it subscribes to or how it can be assigned.
     SubscriptionChanged,
     /// The leader asked for a new assignment.
     LeaderRejoined,
+    /// A member of a cooperative classic group gave up what is to go to others, and rejoined: the second step.
+    PartitionsRevoked,
     /// A static member came back in a way that needs a new assignment.
     StaticMemberReplaced,
     /// The group was larger than the limit when it was loaded.
     GroupOverMaxSize,
-    /// A subscribed topic came, grew or went.
+    /// A subscribed topic came, grew or went while nobody looked: the coordinator was being loaded.
     TopicsChanged,
+    /// A subscribed topic was created.
+    TopicCreated,
+    /// A subscribed topic got more partitions.
+    TopicGrown,
+    /// A subscribed topic was deleted.
+    TopicDeleted,
     /// The group went over to another protocol.
     Migration,
     /// An operator asked for it.
@@ -29,16 +39,21 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause, in the order of the counters.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 16] = [
         Self::MemberJoined,
         Self::MemberLeft,
         Self::SessionExpired,
         Self::RebalanceTimeout,
+        Self::SyncTimeout,
         Self::SubscriptionChanged,
         Self::LeaderRejoined,
+        Self::PartitionsRevoked,
         Self::StaticMemberReplaced,
         Self::GroupOverMaxSize,
         Self::TopicsChanged,
+        Self::TopicCreated,
+        Self::TopicGrown,
+        Self::TopicDeleted,
         Self::Migration,
         Self::Operator,
     ];
@@ -51,11 +66,16 @@ impl Cause {
             Self::MemberLeft => "member_left",
             Self::SessionExpired => "session_expired",
             Self::RebalanceTimeout => "rebalance_timeout",
+            Self::SyncTimeout => "sync_timeout",
             Self::SubscriptionChanged => "subscription_changed",
             Self::LeaderRejoined => "leader_rejoined",
+            Self::PartitionsRevoked => "partitions_revoked",
             Self::StaticMemberReplaced => "static_member_replaced",
             Self::GroupOverMaxSize => "group_over_max_size",
             Self::TopicsChanged => "topics_changed",
+            Self::TopicCreated => "topic_created",
+            Self::TopicGrown => "topic_grown",
+            Self::TopicDeleted => "topic_deleted",
             Self::Migration => "migration",
             Self::Operator => "operator",
         }

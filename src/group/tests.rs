@@ -209,6 +209,7 @@ fn commit_error(reply: Reply) -> ErrorCode {
 fn committed(world: &mut World) -> i64 {
     let reply = world.ask(Request::OffsetFetch(OffsetFetch {
         group_id: "g".into(),
+        client: Client::default(),
         member_id: None,
         member_epoch: -1,
         topics: Some(vec![FetchTopic {

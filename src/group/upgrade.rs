@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use super::classic::{self, Phase};
 use super::consumer::{Refusal, assignment_of, ids_of};
+use super::journal::{Lost, Triggers};
+use super::operator::Trigger;
 use super::reconcile::{tidy_ids, with_epoch};
 use super::record::{
     ClassicMemberValue, ConsumerGroupValue, ConsumerMemberValue, CurrentAssignmentValue,
@@ -168,6 +170,7 @@ impl Coordinator {
         if matches!(takeover, Takeover::None) {
             return;
         }
+        self.journal.ends(now, group_id, "superseded");
         if let Some(mut group) = self.classic.remove(&**group_id) {
             self.timers.cancel(&Timer::Join(group_id.clone()));
             self.timers.cancel(&Timer::Sync(group_id.clone()));
@@ -266,6 +269,9 @@ impl Coordinator {
             // Not everybody has synced, or what the leader assigned is older than the topics are.
             self.set_stale(group_id, true);
         }
+        let to = Some("to the consumer protocol".into());
+        let trigger = Trigger::new(Cause::Migration).detail(to);
+        self.owe_epoch(group_id, Trigger { at: now, ..trigger });
     }
 
     /// Whether only members that speak the classic protocol are left, and the group may follow them.
@@ -286,9 +292,11 @@ impl Coordinator {
         &mut self,
         now: Millis,
         group_id: &GroupId,
-        gather: Option<Cause>,
+        gather: Option<Triggers>,
+        lost: Vec<Lost>,
         actions: &mut Actions,
     ) {
+        self.journal.ends(now, group_id, "superseded");
         let Some(group) = self.state.consumer(group_id) else {
             return;
         };
@@ -325,8 +333,16 @@ impl Coordinator {
         for member_id in settled.member_ids() {
             self.arm_session_in(now, group_id, &mut settled, &member_id);
         }
-        if let Some(cause) = gather {
-            self.rebalance(now, group_id, &mut settled, cause, actions);
+        if let Some(why) = gather {
+            let to = Some("to the classic protocol".into());
+            let migration = Trigger::new(Cause::Migration).detail(to);
+            let why = if why.cause() == Cause::Migration {
+                migration.into()
+            } else {
+                why.and(migration)
+            };
+            self.rebalance(now, group_id, &mut settled, why, actions);
+            self.journal.lost(group_id, lost);
         }
         self.keep(group_id.clone(), Box::new(settled));
     }

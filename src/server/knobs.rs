@@ -13,7 +13,9 @@ use crate::broker::{
 use crate::config::{Config, KEYS, Kind, MigrationPolicy};
 use crate::group::assign::{Assignor, Range, Uniform};
 use crate::group::operator::Setting;
-use crate::group::{Bounded, Caps, GroupCaps, GroupConfig, GroupOverrides, Migration};
+use crate::group::{
+    Bounded, Caps, GroupCaps, GroupConfig, GroupOverrides, JournalConfig, Migration,
+};
 use crate::log::Identity;
 
 /// The GROUP config of a paused group.
@@ -56,6 +58,7 @@ pub(super) fn group(config: &Config) -> GroupConfig {
         // Negative: no limit.
         caps: Arc::new(GroupCaps::new(caps(config))),
         memory_bytes_max: usize::try_from(config.group_memory_max_bytes).unwrap_or(usize::MAX),
+        journal: journal(config),
         memory: Arc::default(),
     }
 }
@@ -68,6 +71,23 @@ fn caps(config: &Config) -> Caps {
         prefixes: prefixes
             .map(|(prefix, max)| (Arc::from(prefix.as_str()), size(*max)))
             .collect(),
+    }
+}
+
+/// How one coordinator's journal is kept.
+fn journal(config: &Config) -> JournalConfig {
+    let shards = usize::try_from(config.offsets_topic_num_partitions).unwrap_or(1);
+    let bytes_max = usize::try_from(config.journal_memory_max_bytes).unwrap_or(0);
+    JournalConfig {
+        enable: config.journal_enable,
+        rebalances_max: size(config.journal_rebalances_max),
+        moves_max: size(config.journal_moves_max),
+        audit_max: size(config.journal_audit_max),
+        bytes_max: bytes_max / shards.max(1),
+        storm_rebalances: size(config.journal_storm_rebalances),
+        storm_window_ms: config.journal_storm_window_ms,
+        conflict_window_ms: config.journal_conflict_window_ms,
+        tell: true,
     }
 }
 

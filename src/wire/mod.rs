@@ -397,7 +397,7 @@ fn body_of(mut header: Header, body: Bytes) -> Result<(Header, Call), Error> {
     let mut reader = Reader::new(&body, api.is_flexible(api_version));
     let own = match api.key {
         8 => offsets::commit(&mut reader, api_version, &header.client),
-        9 => offsets::fetch(&mut reader, api_version),
+        9 => offsets::fetch(&mut reader, api_version, &header.client),
         10 => find_coordinator(&mut reader, api_version),
         11 => groups::join(&mut reader, api_version, &header.client),
         12 => groups::heartbeat(&mut reader, api_version),

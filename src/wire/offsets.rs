@@ -96,7 +96,7 @@ pub(super) fn write_commit(w: &mut Writer, version: i16, reply: &OffsetCommitRep
 
 /// OffsetFetch: 2 null for all topics; 6 flexible; 7 require stable; 8 several groups; 9 member id and
 /// epoch; 10 topic ids.
-pub(super) fn fetch(r: &mut Reader<'_>, version: i16) -> Read<Call> {
+pub(super) fn fetch(r: &mut Reader<'_>, version: i16, client: &Client) -> Read<Call> {
     let mut groups = if version >= 8 {
         r.items(3, |r| {
             let group_id = r.string()?;
@@ -107,17 +107,16 @@ pub(super) fn fetch(r: &mut Reader<'_>, version: i16) -> Read<Call> {
             };
             let topics = fetch_topics(r, version)?;
             r.tags()?;
-            Ok(fetch_group(
-                version,
-                group_id,
-                topics,
+            let fetch = fetch_group(version, client, group_id, topics);
+            Ok(OffsetFetch {
                 member_id,
                 member_epoch,
-            ))
+                ..fetch
+            })
         })?
     } else {
         let (group_id, topics) = (r.string()?, fetch_topics(r, version)?);
-        vec![fetch_group(version, group_id, topics, None, -1)]
+        vec![fetch_group(version, client, group_id, topics)]
     };
     if version >= 7 && r.bool()? {
         groups
@@ -129,16 +128,16 @@ pub(super) fn fetch(r: &mut Reader<'_>, version: i16) -> Read<Call> {
 
 fn fetch_group(
     version: i16,
+    client: &Client,
     group_id: std::sync::Arc<str>,
     topics: Option<Vec<FetchTopic>>,
-    member_id: Option<std::sync::Arc<str>>,
-    member_epoch: i32,
 ) -> OffsetFetch {
     let by_topic_id = version >= TOPIC_IDS;
     OffsetFetch {
         group_id,
-        member_id,
-        member_epoch,
+        client: client.clone(),
+        member_id: None,
+        member_epoch: -1,
         topics,
         by_topic_id,
         require_stable: false,

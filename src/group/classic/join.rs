@@ -4,12 +4,17 @@ use std::collections::BTreeSet;
 
 use super::NEW_MEMBER_JOIN_TIMEOUT_MS;
 use super::group::{Group, Member, Phase};
+use crate::group::operator::Trigger;
 use crate::group::record::Record;
 use crate::group::request::{ErrorCode, Join, JoinReply, JoinedMember, Protocol, Reply, RequestId};
 use crate::group::stats::Cause;
+use crate::group::subscription::{Assignment, subscribed_topics};
 use crate::group::timers::Timer;
-use crate::group::types::{GroupId, InstanceId, MemberId, Millis};
+use crate::group::types::{GroupId, InstanceId, MemberId, Millis, TopicName};
 use crate::group::{Actions, Coordinator};
+
+/// The most topics that are named in a sentence.
+const NAMES_MAX: usize = 8;
 
 /// Answers a JoinGroup with an error.
 pub(super) fn refuse(
@@ -269,6 +274,7 @@ impl Coordinator {
             group.new_member_added = true;
         }
         let deadline = now.plus(NEW_MEMBER_JOIN_TIMEOUT_MS);
+        let reason = request.reason;
         group.insert(
             member_id.clone(),
             Member {
@@ -284,9 +290,12 @@ impl Coordinator {
                 ..Member::default()
             },
         );
+        let member = group.member_ref(&member_id);
+        self.journal.comes(group_id, || member.clone());
+        let why = Trigger::new(Cause::MemberJoined).by(member).detail(reason);
         self.timers
             .arm(Timer::Session(group_id.clone(), member_id), deadline);
-        self.rebalance(now, group_id, group, Cause::MemberJoined, actions);
+        self.rebalance(now, group_id, group, why, actions);
     }
 
     /// A join by a member of the group.
@@ -308,13 +317,118 @@ impl Coordinator {
         if settled && unchanged && !leads_stable {
             return self.join_as_before(id, group_id, group, member_id, actions);
         }
+        let why = self.why_rejoined(group_id, group, &request, settled);
+        self.journal.comes(group_id, || group.member_ref(member_id));
         self.park(id, group, request, actions);
-        let cause = if leads_stable {
+        match why {
+            Some(why) => self.rebalance(now, group_id, group, why, actions),
+            // It does as it was told.
+            None => self.complete_join_if_all_joined(now, group_id, group, actions),
+        }
+    }
+
+    /// What makes a member rejoin that has news or leads the group; `None` for one that was called.
+    ///
+    /// Its own protocol hides it, but for what it says of topics. Members of a cooperative group bring news with every
+    /// join: what they own.
+    fn why_rejoined(
+        &self,
+        group_id: &GroupId,
+        group: &Group,
+        request: &Join,
+        settled: bool,
+    ) -> Option<Trigger> {
+        let member_id = &request.member_id;
+        let trigger = |cause: Cause| Trigger::new(cause).by(group.member_ref(member_id));
+        let since = self
+            .journal
+            .began_at(group_id)
+            .unwrap_or(group.state_timestamp);
+        let named = |name: &str| request.protocols.iter().find(|p| *p.name == *name);
+        let before = group.protocol.as_deref().and_then(|protocol| {
+            let metadata = group.member(member_id)?.metadata_for(protocol);
+            Some((subscribed_topics(&metadata)?, named(protocol)?))
+        });
+        let is_consumer = &*group.protocol_type == "consumer";
+        let Some((before, protocol)) = before.filter(|_| is_consumer) else {
+            let cause = if group.is_leader(member_id) && group.phase == Phase::Stable {
+                Cause::LeaderRejoined
+            } else {
+                Cause::SubscriptionChanged
+            };
+            return settled.then(|| trigger(cause).detail(request.reason.clone()));
+        };
+        let after = subscribed_topics(&protocol.metadata).unwrap_or_default();
+        if before != after {
+            let (cause, names) = self.became(since, before.symmetric_difference(&after), &before);
+            let detail = match cause {
+                Some(_) => names,
+                None => signed(&before, &after),
+            };
+            let cause = cause.unwrap_or(Cause::SubscriptionChanged);
+            return Some(trigger(cause).detail(Some(detail.into())));
+        }
+        if !settled {
+            return None;
+        }
+        let (cause, names) = self.became(since, after.iter(), &BTreeSet::new());
+        if let Some(cause) = cause {
+            return Some(trigger(cause).detail(Some(names.into())));
+        }
+        let leads = group.is_leader(member_id) && group.phase == Phase::Stable;
+        let told = request.reason.as_deref().unwrap_or_default();
+        let cause = if told.contains("revoke") || self.has_unassigned(group, &after) {
+            Cause::PartitionsRevoked
+        } else if leads {
             Cause::LeaderRejoined
         } else {
             Cause::SubscriptionChanged
         };
-        self.rebalance(now, group_id, group, cause, actions);
+        Some(trigger(cause).detail(request.reason.clone()))
+    }
+
+    /// What has become of these topics since then, if something has: a cause, and their names. Where they are the
+    /// difference of two subscriptions, all of them must have changed, and topics of `before` can only have gone.
+    fn became<'a>(
+        &self,
+        since: Millis,
+        topics: impl Iterator<Item = &'a TopicName>,
+        before: &BTreeSet<TopicName>,
+    ) -> (Option<Cause>, String) {
+        let mut found: Vec<(Cause, &TopicName)> = Vec::new();
+        let mut own = false;
+        for topic in topics {
+            let gone = before.contains(topic);
+            let changes = self.journal.topics_since(since);
+            let fits = |cause: Cause| !gone || cause == Cause::TopicDeleted;
+            let of_it = changes.filter(|(cause, name)| *name == topic && fits(*cause));
+            let last = of_it.map(|(cause, _)| (cause, topic)).last();
+            own |= last.is_none();
+            found.extend(last);
+        }
+        if own && !before.is_empty() {
+            return (None, String::new());
+        }
+        let cause = found.first().map(|(cause, _)| *cause);
+        let names = found.iter().filter(|(of, _)| Some(*of) == cause);
+        let names: Vec<&str> = names.map(|(_, name)| &***name).take(NAMES_MAX).collect();
+        (cause, names.join(", "))
+    }
+
+    /// Whether partitions of these topics are in nobody's hands: then a cooperative rebalance is half done.
+    fn has_unassigned(&self, group: &Group, topics: &BTreeSet<TopicName>) -> bool {
+        let wanted = topics.iter().filter_map(|name| self.topics.get(name));
+        let wanted: i64 = wanted.map(|topic| i64::from(topic.partitions)).sum();
+        let mut held = 0;
+        for (_, member) in group.members() {
+            let assignment = Assignment::parse(member.assignment());
+            let of_it = assignment.into_iter().flat_map(|a| a.partitions);
+            held += of_it
+                .filter(|(name, _)| topics.contains(name))
+                .map(|(_, partitions)| partitions.len() as i64)
+                .sum::<i64>();
+        }
+        held < wanted
     }
 
     /// Nothing has changed for this member: the running generation is the answer.
@@ -431,8 +545,19 @@ impl Coordinator {
             return actions.reply(id, group_id, Reply::Join(reply));
         }
         group.park_join(&new, Some(id));
-        self.rebalance(now, group_id, group, Cause::StaticMemberReplaced, actions);
+        let member = group.member_ref(&new);
+        self.journal.comes(group_id, || member.clone());
+        let why = Trigger::new(Cause::StaticMemberReplaced).by(member);
+        self.rebalance(now, group_id, group, why, actions);
     }
+}
+
+/// How two subscriptions differ: `+new, -old`.
+fn signed(before: &BTreeSet<TopicName>, after: &BTreeSet<TopicName>) -> String {
+    let more = after.difference(before).map(|name| format!("+{name}"));
+    let less = before.difference(after).map(|name| format!("-{name}"));
+    let differ: Vec<String> = more.chain(less).take(NAMES_MAX).collect();
+    differ.join(", ")
 }
 
 /// The answer to a member of the running generation, without the members.

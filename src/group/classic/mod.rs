@@ -23,6 +23,8 @@ mod rebalance;
 
 pub(super) use group::{Group, Member, Phase};
 
+use super::journal::Triggers;
+use super::operator::{MemberRef, Trigger};
 use super::request::{
     ErrorCode, Heartbeat, Leave, LeaveReply, LeavingMember, LeftMember, Reply, RequestId,
 };
@@ -96,7 +98,7 @@ impl Coordinator {
             return actions.reply(id, &group_id, Reply::Leave(refusal));
         }
         let mut members = Vec::with_capacity(request.members.len());
-        let mut someone_left = false;
+        let mut why = Vec::new();
         if self.state.consumer(&group_id).is_some() {
             let outcomes = self.consumer_leave_batch(now, &request, actions);
             let pairs = request.members.into_iter().zip(outcomes);
@@ -104,11 +106,16 @@ impl Coordinator {
         } else if let Some(mut group) = self.classic.remove(&*group_id) {
             for leaving in request.members {
                 let outcome = self.leave_one(&group_id, &mut group, &leaving, actions);
-                someone_left |= outcome.is_ok();
-                members.push(left(leaving, outcome.err().unwrap_or(ErrorCode::None)));
+                let error = outcome.as_ref().err().copied();
+                why.extend(outcome.ok().map(|member| Trigger {
+                    member,
+                    ..Trigger::new(Cause::MemberLeft).detail(leaving.reason.clone())
+                }));
+                members.push(left(leaving, error.unwrap_or(ErrorCode::None)));
             }
-            if someone_left && group.phase != Phase::Empty {
-                self.rebalance(now, &group_id, &mut group, Cause::MemberLeft, actions);
+            if !why.is_empty() && group.phase != Phase::Empty {
+                let why = Triggers::of(why, Cause::MemberLeft);
+                self.rebalance(now, &group_id, &mut group, why, actions);
             }
             self.keep(group_id.clone(), group);
         } else {
@@ -132,20 +139,21 @@ impl Coordinator {
         group: &mut Group,
         leaving: &LeavingMember,
         actions: &mut Actions,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<Option<MemberRef>, ErrorCode> {
         let instance_id = leaving.group_instance_id.as_ref();
         let member_id = if leaving.member_id.is_empty() {
             let holder = instance_id.and_then(|instance_id| group.static_member(instance_id));
             holder.cloned().ok_or(ErrorCode::UnknownMemberId)?
         } else if group.pending.contains_key(&leaving.member_id) {
             self.forget_pending(group_id, group, &leaving.member_id);
-            return Ok(());
+            return Ok(None);
         } else {
             group.check_member(&leaving.member_id, instance_id)?;
             leaving.member_id.clone()
         };
+        let member = group.member_ref(&member_id);
         self.expel(group_id, group, &member_id, actions);
-        Ok(())
+        Ok(Some(member))
     }
 
     /// Takes a member out of a group and answers what it has parked. The caller goes on to rebalance.
@@ -242,8 +250,9 @@ impl Coordinator {
                 let deadline = member.session_deadline;
                 arm_session_at(&mut self.timers, deadline, group_id, member_id, member);
             } else if !parked || member.is_new {
+                let why = Trigger::new(Cause::SessionExpired).by(group.member_ref(member_id));
                 self.expel(group_id, &mut group, member_id, actions);
-                self.rebalance(now, group_id, &mut group, Cause::SessionExpired, actions);
+                self.rebalance(now, group_id, &mut group, why, actions);
             }
         }
         self.keep(group_id.clone(), group);

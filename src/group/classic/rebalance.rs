@@ -6,11 +6,14 @@ use bytes::Bytes;
 
 use super::group::{Group, InitialDelay, Phase};
 use super::join::joined;
+use crate::group::journal::{Side, Triggers, diff};
+use crate::group::operator::Trigger;
 use crate::group::record::Record;
 use crate::group::request::{ErrorCode, JoinReply, Reply, RequestId, Sync, SyncReply};
 use crate::group::stats::Cause;
+use crate::group::subscription::Assignment;
 use crate::group::timers::Timer;
-use crate::group::types::{GroupId, MemberId, Millis};
+use crate::group::types::{GroupId, InstanceId, MemberId, Millis};
 use crate::group::{Actions, Coordinator};
 
 /// Answers a SyncGroup with an error.
@@ -24,22 +27,24 @@ pub(super) fn refuse_sync(
 }
 
 impl Coordinator {
-    /// Members came, went or changed: gather anew, or go on gathering and see whether everybody is here.
+    /// Members came, went or changed, for these reasons: gather anew, or go on gathering and see whether everybody is here.
     pub(in crate::group) fn rebalance(
         &mut self,
         now: Millis,
         group_id: &GroupId,
         group: &mut Group,
-        cause: Cause,
+        why: impl Into<Triggers>,
         actions: &mut Actions,
     ) {
+        let why = why.into();
         match group.phase {
             Phase::PreparingRebalance => {
+                self.journal.adds(now, group_id, why);
                 self.complete_join_if_all_joined(now, group_id, group, actions);
             }
-            Phase::Empty => self.prepare_initial(now, group_id, group, cause, actions),
+            Phase::Empty => self.prepare_initial(now, group_id, group, why, actions),
             Phase::CompletingRebalance | Phase::Stable => {
-                self.prepare(now, group_id, group, cause, actions);
+                self.prepare(now, group_id, group, why, actions);
             }
         }
     }
@@ -49,7 +54,7 @@ impl Coordinator {
         now: Millis,
         group_id: &GroupId,
         group: &mut Group,
-        cause: Cause,
+        why: Triggers,
         actions: &mut Actions,
     ) {
         group.owe_syncs(false);
@@ -68,7 +73,7 @@ impl Coordinator {
             self.arm_session_in(now, group_id, group, member_id);
         }
         self.timers.cancel(&Timer::Sync(group_id.clone()));
-        self.stats.began(cause);
+        self.begin(now, group_id, group, why);
         group.phase = Phase::PreparingRebalance;
         group.state_timestamp = now;
         // With nobody left there is nobody to wait with: ids that were handed out do not hold up an Empty group.
@@ -80,18 +85,24 @@ impl Coordinator {
         }
     }
 
+    fn begin(&mut self, now: Millis, group_id: &GroupId, group: &Group, why: Triggers) {
+        self.stats.began(why.cause());
+        let epochs = (group.generation, group.generation);
+        self.journal.begins(now, group_id, "classic", epochs, why);
+    }
+
     /// The first members of an Empty group: wait a little for more.
     fn prepare_initial(
         &mut self,
         now: Millis,
         group_id: &GroupId,
         group: &mut Group,
-        cause: Cause,
+        why: Triggers,
         actions: &mut Actions,
     ) {
         let delay_ms = self.config.initial_rebalance_delay_ms;
         let remaining_ms = (group.rebalance_timeout_ms() - delay_ms).max(0);
-        self.stats.began(cause);
+        self.begin(now, group_id, group, why);
         group.phase = Phase::PreparingRebalance;
         group.state_timestamp = now;
         group.new_member_added = false;
@@ -168,6 +179,10 @@ impl Coordinator {
                 .member(&member_id)
                 .is_some_and(|member| member.join.is_none() && member.instance_id.is_none());
             if gone {
+                let member = group.member_ref(&member_id);
+                let why = Trigger::new(Cause::RebalanceTimeout).by(member.clone());
+                self.journal.adds(now, group_id, why);
+                self.journal.comes(group_id, || member);
                 self.expel(group_id, group, &member_id, actions);
             }
         }
@@ -180,12 +195,14 @@ impl Coordinator {
             self.timers.arm(Timer::Join(group_id.clone()), deadline);
             return;
         }
-        group.initial = None;
+        let gathered = group.initial.take().is_some();
         group.new_member_added = false;
         group.generation = group.generation.wrapping_add(1).max(0);
         group.state_timestamp = now;
+        self.journal
+            .joined(now, group_id, group.generation, gathered);
         if group.member_count() == 0 {
-            self.become_empty(group_id, group, actions);
+            self.become_empty(now, group_id, group, actions);
         } else {
             group.protocol = group.vote();
             group.compute_subscribed();
@@ -202,11 +219,19 @@ impl Coordinator {
         }
     }
 
-    fn become_empty(&mut self, group_id: &GroupId, group: &mut Group, actions: &mut Actions) {
+    fn become_empty(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        group: &mut Group,
+        actions: &mut Actions,
+    ) {
         group.phase = Phase::Empty;
         group.protocol = None;
         group.leader = None;
         group.compute_subscribed();
+        self.tell_moves(group_id, group);
+        self.journal.ends(now, group_id, "emptied");
         let value = Some(group.value().into());
         self.emit(
             Record::GroupMetadata {
@@ -215,6 +240,29 @@ impl Coordinator {
             },
             actions,
         );
+    }
+
+    /// Tells the journal how the assignments differ from those that are recorded.
+    fn tell_moves(&mut self, group_id: &GroupId, group: &Group) {
+        if !self.journal.is_on() || &*group.protocol_type != "consumer" {
+            return;
+        }
+        let recorded = self.state.group(group_id);
+        let recorded = recorded.and_then(|entry| entry.classic.clone());
+        let mut before = self.journal.take_lost(group_id);
+        for member in recorded.iter().flat_map(|value| &value.members) {
+            before.extend(side(
+                &member.member_id,
+                member.group_instance_id.as_ref(),
+                &member.assignment,
+            ));
+        }
+        let after: Vec<_> = group
+            .members()
+            .filter_map(|(id, member)| side(id, member.instance_id(), member.assignment()))
+            .collect();
+        let moves = diff(&before, &after, self.journal.config().moves_max);
+        self.journal.assigned(group_id, moves);
     }
 
     fn answer_joins(
@@ -325,6 +373,7 @@ impl Coordinator {
         actions: &mut Actions,
     ) {
         group.has_synced(member_id);
+        self.journal.comes(group_id, || group.member_ref(member_id));
         let Some(member) = group.member(member_id) else {
             return;
         };
@@ -344,6 +393,8 @@ impl Coordinator {
         actions: &mut Actions,
     ) {
         group.has_synced(&request.member_id);
+        let member_id = &request.member_id;
+        self.journal.comes(group_id, || group.member_ref(member_id));
         let Some(member) = group.member_mut(&request.member_id) else {
             return;
         };
@@ -377,6 +428,7 @@ impl Coordinator {
         group.phase = Phase::Stable;
         group.state_timestamp = now;
         self.stats.classic_completed_rebalances += 1;
+        self.tell_moves(group_id, group);
         let value = Some(group.value().into());
         self.emit(
             Record::GroupMetadata {
@@ -412,8 +464,10 @@ impl Coordinator {
             return;
         }
         self.timers.cancel(&Timer::Sync(group_id.clone()));
+        self.journal.ends(now, group_id, "completed");
         if std::mem::take(&mut group.clearing.again) {
-            self.rebalance(now, group_id, group, Cause::Operator, actions);
+            let why = self.journal.by_operator(group_id);
+            self.rebalance(now, group_id, group, why, actions);
         }
     }
 
@@ -427,15 +481,26 @@ impl Coordinator {
         let Some(mut group) = self.classic.remove(&**group_id) else {
             return;
         };
-        let silent = group.silent_members();
-        for member_id in &silent {
-            self.expel(group_id, &mut group, member_id, actions);
+        let mut why = Vec::new();
+        for member_id in group.silent_members() {
+            why.push(Trigger::new(Cause::SyncTimeout).by(group.member_ref(&member_id)));
+            self.expel(group_id, &mut group, &member_id, actions);
         }
-        if !silent.is_empty() {
-            self.rebalance(now, group_id, &mut group, Cause::RebalanceTimeout, actions);
+        if !why.is_empty() {
+            let why = Triggers::of(why, Cause::SyncTimeout);
+            self.rebalance(now, group_id, &mut group, why, actions);
         }
         self.keep(group_id.clone(), group);
     }
+}
+
+/// What a member has, if its bytes say so.
+fn side(member_id: &MemberId, instance_id: Option<&InstanceId>, bytes: &Bytes) -> Option<Side> {
+    Some(Side {
+        member_id: member_id.clone(),
+        instance_id: instance_id.cloned(),
+        partitions: Assignment::parse(bytes)?.partitions,
+    })
 }
 
 fn synced(group: &Group, assignment: Bytes) -> SyncReply {

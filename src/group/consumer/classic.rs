@@ -104,8 +104,8 @@ impl Coordinator {
             .member_epoch;
         if replaces_consumer && self.may_downgrade(&group_id) {
             let is_whole = self.holds_its_topics(&group_id);
-            let gather = (!is_whole).then_some(Cause::Migration);
-            self.downgrade(now, &group_id, gather, actions);
+            let gather = (!is_whole).then_some(Cause::Migration.into());
+            self.downgrade(now, &group_id, gather, Vec::new(), actions);
         } else {
             self.arm_consumer_session(now, &group_id, &member_id);
             self.session(&group_id, &member_id).owes_join = false;
@@ -319,7 +319,7 @@ impl Coordinator {
     ) {
         if self.classic_member(group_id, member_id, None).is_ok() {
             let gone = std::slice::from_ref(member_id);
-            self.remove_members(now, group_id, gone, Cause::RebalanceTimeout, actions);
+            self.remove_members(now, group_id, gone, Cause::RebalanceTimeout, None, actions);
         }
     }
 
@@ -349,7 +349,12 @@ impl Coordinator {
         gone.sort_unstable();
         gone.dedup();
         if !gone.is_empty() {
-            self.remove_members(now, &request.group_id, &gone, Cause::MemberLeft, actions);
+            let reason = request
+                .members
+                .iter()
+                .find_map(|leaving| leaving.reason.clone());
+            let cause = Cause::MemberLeft;
+            self.remove_members(now, &request.group_id, &gone, cause, reason, actions);
         }
         outcomes
     }

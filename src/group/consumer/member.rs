@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::{LEAVE, LEAVE_FOR_A_WHILE, Refusal};
+use crate::group::operator::{MemberRef, Trigger};
 use crate::group::reconcile::{Outcome, Step, is_subset, same_partitions};
 use crate::group::record::{
     ConsumerGroupValue, ConsumerMemberValue, CurrentAssignmentValue, MemberState, Record,
@@ -14,6 +15,9 @@ use crate::group::stats::Cause;
 use crate::group::timers::Timer;
 use crate::group::types::{GroupId, InstanceId, MemberId, Millis, TopicId, TopicName};
 use crate::group::{Actions, Coordinator};
+
+/// The most topics that are named in a sentence.
+const NAMES_MAX: usize = 8;
 
 /// Who speaks.
 #[derive(Clone, Debug)]
@@ -326,10 +330,21 @@ impl Coordinator {
         });
         let names_changed = *names_before != word.told.subscribed_topic_names;
         let regex_changed = regex_before != word.told.subscribed_topic_regex.as_ref();
-        let cause = match (&word.who, names_changed || regex_changed) {
-            (Who::New(_), _) => Cause::MemberJoined,
-            (_, true) => Cause::SubscriptionChanged,
-            (_, false) => Cause::TopicsChanged,
+        let cause = match &word.who {
+            Who::New(_) => Cause::MemberJoined,
+            Who::Back(_) | Who::Replaces { .. } => Cause::StaticMemberReplaced,
+            Who::Known(_) => Cause::SubscriptionChanged,
+        };
+        let detail = changes(before.as_deref(), &word.told);
+        let why = Trigger::new(cause).by(MemberRef {
+            member_id: word.who.member_id().clone(),
+            instance_id: word.told.instance_id.clone(),
+            client_id: word.told.client.id.clone(),
+            client_host: word.told.client.host.clone(),
+        });
+        let why = Trigger {
+            at: now,
+            ..why.detail(detail)
         };
 
         let member_id = word.who.member_id().clone();
@@ -351,9 +366,13 @@ impl Coordinator {
         let other_assignor = assignor != self.assignor_place(self.state.consumer(group_id));
         let weighs = names_changed || (regex_changed && resolved) || other_assignor;
         if weighs {
-            self.raise_epoch(group_id, cause, actions);
+            self.raise_epoch(now, group_id, why, actions);
         } else {
-            self.refresh_metadata(group_id, actions);
+            if regex_changed {
+                // When its pattern is resolved.
+                self.owe_epoch(group_id, why);
+            }
+            self.refresh_metadata(now, group_id, actions);
         }
         self.assign_if_due(now, group_id, actions);
 
@@ -397,6 +416,7 @@ impl Coordinator {
             pending_revocation: Vec::new(),
         };
         if let Who::Replaces { old, new } = who {
+            self.journal.renames(group_id, old, new);
             self.drop_member(group_id, old, actions);
             if !target.is_empty() {
                 self.emit(
@@ -473,13 +493,39 @@ impl Coordinator {
         let assigned_anew = !same_partitions(&next.assigned, &member.current().assigned);
         let let_go =
             next.pending_revocation.is_empty() && !member.current().pending_revocation.is_empty();
+        let settled = next.state == MemberState::Stable && next.member_epoch == step.target_epoch;
+        let member = settled.then(|| member.member_ref(member_id));
         self.emit_current(group_id, member_id, next, actions);
         if let_go && let Some(live) = self.consumer.get_mut(&**group_id) {
             live.let_go_at = now;
+            self.journal.lets_go(now, group_id);
+        }
+        if let Some(member) = member {
+            self.journal.settles(now, group_id, member_id, || member);
         }
         self.watch_revocation(now, group_id, member_id);
         assigned_anew
     }
+}
+
+/// What a member that was there changes, in words; `None` for one that is new.
+fn changes(before: Option<&ConsumerMemberValue>, told: &ConsumerMemberValue) -> Option<Arc<str>> {
+    let before = before?;
+    let (old, new) = (&before.subscribed_topic_names, &told.subscribed_topic_names);
+    let more = new.iter().filter(|name| !old.contains(name));
+    let less = old.iter().filter(|name| !new.contains(name));
+    let mut words: Vec<String> = more.map(|name| format!("+{name}")).collect();
+    words.extend(less.map(|name| format!("-{name}")));
+    words.truncate(NAMES_MAX);
+    if before.subscribed_topic_regex != told.subscribed_topic_regex {
+        let pattern = told.subscribed_topic_regex.as_deref().unwrap_or("none");
+        words.push(format!("pattern {pattern}"));
+    }
+    if before.server_assignor != told.server_assignor {
+        let assignor = told.server_assignor.as_deref().unwrap_or("none");
+        words.push(format!("assignor {assignor}"));
+    }
+    (!words.is_empty()).then(|| words.join(", ").into())
 }
 
 fn other_instance(member_id: &str, instance_id: &InstanceId) -> Refusal {

@@ -17,13 +17,16 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use hashbrown::HashMap;
 
 pub(super) use classic::{assignment_of, ids_of};
 pub(super) use member::{Who, Word};
 pub(super) use patterns::Patterns;
 
-use super::operator::Setting;
+use super::journal::{Lost, Triggers};
+use super::operator::{Setting, Trigger};
 use super::reconcile::without_epochs;
 use super::record::{CurrentAssignmentValue, MemberState, Record};
 use super::request::{
@@ -97,6 +100,8 @@ pub(super) struct Live {
     sessions: HashMap<MemberId, Session>,
     /// A subscribed topic has changed since the metadata hash was computed.
     stale: bool,
+    /// What has happened that the epoch is to rise for, as far as that is known.
+    owed: Vec<Trigger>,
     /// No target is computed before, unless there is other news: a static member has left and may be back at once.
     hold_until: Millis,
     /// When a member last confirmed that it has given something back.
@@ -242,7 +247,7 @@ impl Coordinator {
             self.leave_for_a_while(group_id, &member_id, actions);
         } else {
             let leaving = std::slice::from_ref(&member_id);
-            self.remove_members(now, group_id, leaving, Cause::MemberLeft, actions);
+            self.remove_members(now, group_id, leaving, Cause::MemberLeft, None, actions);
         }
         Ok(ConsumerHeartbeatReply {
             error: ErrorCode::None,
@@ -276,7 +281,7 @@ impl Coordinator {
         self.disarm_revocation(group_id, member_id);
     }
 
-    /// Members are gone, by their own word or not. The group goes over to the classic protocol if nobody else is left
+    /// Members are gone, by their own word or not: of all or of each alike it may be known why. The group goes over to the classic protocol if nobody else is left
     /// to speak the new one; otherwise its epoch rises and a timer sees to the rest.
     pub(super) fn remove_members(
         &mut self,
@@ -284,25 +289,28 @@ impl Coordinator {
         group_id: &GroupId,
         member_ids: &[MemberId],
         cause: Cause,
+        detail: Option<Arc<str>>,
         actions: &mut Actions,
     ) {
         let group = self.state.consumer(group_id);
         let is_static = |id: &MemberId| group.is_some_and(|g| g.is_static(id));
         let static_left = cause == Cause::MemberLeft && member_ids.iter().any(is_static);
+        let (why, lost) = self.departures(group_id, member_ids, cause, detail.as_ref());
         for member_id in member_ids {
             self.drop_member(group_id, member_id, actions);
         }
         self.drop_unused_patterns(group_id, actions);
         if self.may_downgrade(group_id) {
-            return self.downgrade(now, group_id, Some(cause), actions);
+            return self.downgrade(now, group_id, Some(why), lost, actions);
         }
-        self.raise_epoch(group_id, cause, actions);
+        self.raise_epoch(now, group_id, why, actions);
+        self.journal.lost(group_id, lost);
         if self
             .state
             .consumer(group_id)
             .is_some_and(ConsumerGroup::is_empty)
         {
-            self.settle_empty(group_id, actions);
+            self.settle_empty(now, group_id, actions);
         } else {
             if static_left {
                 // Some clients say so on every restart (platformatic-kafka 1.35). As late as Kafka, which waits for the
@@ -313,6 +321,33 @@ impl Coordinator {
             }
             self.arm_assign(now, group_id);
         }
+    }
+
+    /// Members that are about to be dropped: what the journal is told of them, and what they were to have.
+    fn departures(
+        &self,
+        group_id: &GroupId,
+        member_ids: &[MemberId],
+        cause: Cause,
+        detail: Option<&Arc<str>>,
+    ) -> (Triggers, Vec<Lost>) {
+        let (mut why, mut lost) = (Vec::new(), Vec::new());
+        let group = self.state.consumer(group_id);
+        for member_id in member_ids {
+            let Some(member) = group.and_then(|group| group.member(member_id)) else {
+                continue;
+            };
+            let trigger = Trigger::new(cause).by(member.member_ref(member_id));
+            why.push(trigger.detail(detail.cloned()));
+            if self.journal.is_on() {
+                lost.push(Lost {
+                    member_id: member_id.clone(),
+                    instance_id: member.told().instance_id.clone(),
+                    partitions: self.named(member.target().clone()),
+                });
+            }
+        }
+        (Triggers::of(why, cause), lost)
     }
 
     /// Removes a member's records, session and timers.
@@ -444,7 +479,7 @@ impl Coordinator {
             self.arm_consumer_session_at(deadline, group_id, member_id);
         } else {
             let gone = std::slice::from_ref(member_id);
-            self.remove_members(now, group_id, gone, Cause::SessionExpired, actions);
+            self.remove_members(now, group_id, gone, Cause::SessionExpired, None, actions);
         }
     }
 
@@ -494,7 +529,7 @@ impl Coordinator {
         let revokes_in = self.session(group_id, member_id).revokes_in.take();
         if state == MemberState::UnrevokedPartitions && revokes_in == Some(epoch) {
             let gone = std::slice::from_ref(member_id);
-            self.remove_members(now, group_id, gone, Cause::RebalanceTimeout, actions);
+            self.remove_members(now, group_id, gone, Cause::RebalanceTimeout, None, actions);
         }
     }
 

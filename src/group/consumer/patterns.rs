@@ -8,11 +8,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::group::operator::Trigger;
 use crate::group::pattern::Pattern;
 use crate::group::record::{Record, RegexValue};
 use crate::group::stats::Cause;
 use crate::group::types::{GroupId, Millis, TopicName, Topics, TopicsChange};
 use crate::group::{Actions, Coordinator};
+
+/// The most topics that are named in a sentence.
+const NAMES_MAX: usize = 8;
 
 /// All patterns in use.
 #[derive(Debug, Default)]
@@ -179,12 +183,14 @@ impl Coordinator {
         };
         let mut changed = false;
         let mut values = Vec::new();
+        let mut other: Option<(Cause, Arc<str>)> = None;
         for pattern in group.patterns() {
             let topics = self.patterns.topics(pattern);
             let before = group.resolved(pattern);
             if before.is_some_and(|before| before.topics == topics) {
                 continue;
             }
+            other = other.or_else(|| differs(before?, &topics));
             changed |= !topics.is_empty() || before.is_some() || self.strands(group_id, pattern);
             let value = RegexValue {
                 topics,
@@ -204,8 +210,23 @@ impl Coordinator {
             );
         }
         if changed {
-            self.raise_epoch(group_id, Cause::TopicsChanged, actions);
+            let mut why = self.topics_owed(group_id);
+            if let (Cause::TopicsChanged, Some((cause, names))) = (why.cause(), other) {
+                why = Trigger::new(cause).detail(Some(names)).into();
+            }
+            self.raise_epoch(now, group_id, why, actions);
             self.assign_if_due(now, group_id, actions);
         }
     }
+}
+
+/// Which topics a pattern matches that it did not match before, or else the other way round.
+fn differs(before: &RegexValue, topics: &[TopicName]) -> Option<(Cause, Arc<str>)> {
+    let names = |all: &[TopicName], without: &[TopicName]| {
+        let new = all.iter().filter(|name| !without.contains(name));
+        let new: Vec<&str> = new.map(|name| &**name).take(NAMES_MAX).collect();
+        (!new.is_empty()).then(|| Arc::from(new.join(", ")))
+    };
+    let created = names(topics, &before.topics).map(|names| (Cause::TopicCreated, names));
+    created.or_else(|| Some((Cause::TopicDeleted, names(&before.topics, topics)?)))
 }

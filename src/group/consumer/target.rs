@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::group::assign::{AssignMember, AssignTopic, Assignor, Input, check};
+use crate::group::journal::{Side, Triggers, diff};
+use crate::group::operator::Trigger;
 use crate::group::record::{ConsumerGroupValue, Record, TargetMetadataValue};
 use crate::group::request::IdPartitions;
 use crate::group::state::{ConsumerGroup, ConsumerMember};
@@ -17,31 +19,36 @@ use crate::group::{Actions, Coordinator};
 const SETTLE_MS: i64 = 250;
 /// The same for patterns, when topics come and go.
 const PATTERNS_SETTLE_MS: i64 = 500;
+/// The most that is remembered for one rise of an epoch.
+const OWED_MAX: usize = 16;
 
 impl Coordinator {
     /// The group epoch rises by one.
     pub(in crate::group) fn raise_epoch(
         &mut self,
+        now: Millis,
         group_id: &GroupId,
-        cause: Cause,
+        why: impl Into<Triggers>,
         actions: &mut Actions,
     ) {
         let metadata_hash = self.metadata_hash(group_id);
-        self.raise_epoch_to(group_id, metadata_hash, cause, actions);
+        self.raise_epoch_to(now, group_id, metadata_hash, why.into(), actions);
     }
 
     fn raise_epoch_to(
         &mut self,
+        now: Millis,
         group_id: &GroupId,
         metadata_hash: i64,
-        cause: Cause,
+        mut why: Triggers,
         actions: &mut Actions,
     ) {
         let Some(group) = self.state.consumer(group_id) else {
             return;
         };
+        let (before, epoch) = (group.epoch(), group.epoch().wrapping_add(1).max(1));
         let value = ConsumerGroupValue {
-            epoch: group.epoch().wrapping_add(1).max(1),
+            epoch,
             metadata_hash,
         };
         self.emit(
@@ -53,8 +60,11 @@ impl Coordinator {
         );
         if let Some(live) = self.consumer.get_mut(&**group_id) {
             (live.stale, live.hold_until) = (false, Millis::default());
+            why = why.after(std::mem::take(&mut live.owed));
         }
+        let cause = why.cause();
         self.stats.began(cause);
+        self.journal.rises(now, group_id, (before, epoch), why);
         if !matches!(
             cause,
             Cause::MemberLeft | Cause::SessionExpired | Cause::RebalanceTimeout
@@ -70,7 +80,12 @@ impl Coordinator {
     }
 
     /// If a subscribed topic has changed since the hash was computed: the group epoch rises if the hash differs now.
-    pub(super) fn refresh_metadata(&mut self, group_id: &GroupId, actions: &mut Actions) {
+    pub(super) fn refresh_metadata(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        actions: &mut Actions,
+    ) {
         if !self
             .consumer
             .get(&**group_id)
@@ -80,12 +95,28 @@ impl Coordinator {
         }
         self.set_stale(group_id, false);
         let hash = self.metadata_hash(group_id);
-        if self
-            .state
-            .consumer(group_id)
-            .is_some_and(|group| group.metadata_hash() != hash)
-        {
-            self.raise_epoch_to(group_id, hash, Cause::TopicsChanged, actions);
+        let group = self.state.consumer(group_id);
+        if group.is_some_and(|group| group.metadata_hash() != hash) {
+            let why = self.topics_owed(group_id);
+            self.raise_epoch_to(now, group_id, hash, why, actions);
+        } else if let Some(live) = self.consumer.get_mut(&**group_id) {
+            // It went and came back.
+            live.owed.retain(|trigger| trigger.member.is_some());
+        }
+    }
+
+    /// What the epoch rises for if nobody has said anything: topics.
+    pub(super) fn topics_owed(&mut self, group_id: &GroupId) -> Triggers {
+        let live = self.consumer.get_mut(&**group_id);
+        let owed = live.map(|live| std::mem::take(&mut live.owed));
+        Triggers::of(owed.unwrap_or_default(), Cause::TopicsChanged)
+    }
+
+    /// Something has happened that the epoch is going to rise for.
+    pub(in crate::group) fn owe_epoch(&mut self, group_id: &GroupId, trigger: Trigger) {
+        let live = self.consumer.entry(group_id.clone()).or_default();
+        if live.owed.len() < OWED_MAX {
+            live.owed.push(trigger);
         }
     }
 
@@ -164,7 +195,7 @@ impl Coordinator {
         group_id: &GroupId,
         actions: &mut Actions,
     ) {
-        self.refresh_metadata(group_id, actions);
+        self.refresh_metadata(now, group_id, actions);
         self.assign_if_due(now, group_id, actions);
     }
 
@@ -186,6 +217,7 @@ impl Coordinator {
             let again = now.plus(self.assignment_interval_ms(group_id).max(SETTLE_MS));
             return self.timers.arm(Timer::Assign(group_id.clone()), again);
         };
+        self.tell_targets(now, group_id, &changed);
         for (member_id, target) in changed {
             self.emit(
                 Record::ConsumerGroupTargetAssignmentMember {
@@ -234,6 +266,46 @@ impl Coordinator {
         Ok(changed)
     }
 
+    /// Tells the journal what the new targets change.
+    fn tell_targets(
+        &mut self,
+        now: Millis,
+        group_id: &GroupId,
+        changed: &[(MemberId, IdPartitions)],
+    ) {
+        let mut before = self.journal.take_lost(group_id);
+        let Some(group) = self
+            .state
+            .consumer(group_id)
+            .filter(|_| self.journal.is_on())
+        else {
+            return;
+        };
+        let mut after = Vec::new();
+        let count = |target: &IdPartitions| target.iter().map(|(_, p)| p.len()).sum::<usize>();
+        let mut total = group
+            .members()
+            .map(|(_, member)| count(member.target()))
+            .sum::<usize>();
+        for (member_id, target) in changed {
+            let Some(member) = group.member(member_id) else {
+                continue;
+            };
+            let side = |partitions: &IdPartitions| Side {
+                member_id: member_id.clone(),
+                instance_id: member.told().instance_id.clone(),
+                partitions: self.named(partitions.clone()),
+            };
+            total = total + count(target) - count(member.target());
+            before.push(side(member.target()));
+            after.push(side(target));
+        }
+        let mut moves = diff(&before, &after, self.journal.config().moves_max);
+        moves.stayed_count = total.saturating_sub(moves.gained_count);
+        let waiting = group.member_ids().into_iter();
+        self.journal.targets(now, group_id, moves, waiting);
+    }
+
     pub(in crate::group) fn emit_target_metadata(
         &mut self,
         group_id: &GroupId,
@@ -268,7 +340,11 @@ impl Coordinator {
     }
 
     /// Nobody is left: the empty target is the target of this epoch, and whoever comes next need not wait.
-    pub(super) fn settle_empty(&mut self, group_id: &GroupId, actions: &mut Actions) {
+    pub(super) fn settle_empty(&mut self, now: Millis, group_id: &GroupId, actions: &mut Actions) {
+        let before = self.journal.take_lost(group_id);
+        let moves = diff(&before, &[], self.journal.config().moves_max);
+        self.journal.assigned(group_id, moves);
+        self.journal.ends(now, group_id, "emptied");
         self.forget_live(group_id);
         if let Some(epoch) = self.state.consumer(group_id).map(ConsumerGroup::epoch) {
             self.emit_target_metadata(group_id, epoch, Millis(0), actions);
@@ -284,20 +360,33 @@ impl Coordinator {
             }
         }
         let deleted = change.deleted.iter().map(|(name, _)| name);
-        let names: Vec<&TopicName> = change
+        let created = change
             .created
             .iter()
-            .chain(&change.grown)
-            .chain(deleted)
+            .map(|name| (Cause::TopicCreated, name));
+        let grown = change.grown.iter().map(|name| (Cause::TopicGrown, name));
+        let names: Vec<(Cause, &TopicName)> = deleted
+            .map(|name| (Cause::TopicDeleted, name))
+            .chain(created)
+            .chain(grown)
             .collect();
         let mut group_ids: Vec<_> = self.consumer.keys().cloned().collect();
         group_ids.sort_unstable();
         for group_id in group_ids {
             let group = self.state.consumer(&group_id);
-            if group.is_some_and(|group| names.iter().any(|name| group.subscribes(name))) {
-                self.set_stale(&group_id, true);
-                self.arm_assign(now, &group_id);
+            let concerns = |(_, name): &&(Cause, &TopicName)| {
+                group.is_some_and(|group| group.subscribes(name))
+            };
+            let its: Vec<_> = names.iter().filter(concerns).collect();
+            if its.is_empty() {
+                continue;
             }
+            for (cause, name) in its {
+                let trigger = Trigger::new(*cause).detail(Some((*name).clone()));
+                self.owe_epoch(&group_id, Trigger { at: now, ..trigger });
+            }
+            self.set_stale(&group_id, true);
+            self.arm_assign(now, &group_id);
         }
     }
 }

@@ -3,12 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::book::Book;
+use super::{JournalConfig, words};
 use crate::group::classic::{self, Phase};
-use crate::group::operator::{Commit, Inspect, Inspected, InspectedMember, NotDone, Summary};
+use crate::group::operator::{
+    Commit, Inspect, Inspected, InspectedMember, MemberRef, NotDone, Summary, Toucher,
+};
 use crate::group::reconcile::without_epochs;
 use crate::group::record::MemberState;
 use crate::group::request::{IdPartitions, Reply, RequestId};
-use crate::group::state::{ConsumerGroup, Entry};
+use crate::group::state::{ConsumerGroup, Entry, Touch};
 use crate::group::subscription::{Assignment, NamePartitions, subscribed_topics};
 use crate::group::types::{GroupId, MemberId, Millis, TopicName};
 use crate::group::{Actions, Coordinator};
@@ -49,9 +53,11 @@ impl Coordinator {
             .collect()
     }
 
-    fn summary(&self, _now: Millis, group_id: &GroupId, entry: &Entry) -> Summary {
+    fn summary(&self, now: Millis, group_id: &GroupId, entry: &Entry) -> Summary {
         let offset_count = entry.offsets.topics().map(|(_, of_it)| of_it.len()).sum();
         let live = self.classic.get(&**group_id);
+        let book = self.journal.books.get(&**group_id);
+        let config = self.journal.config();
         let (kind, state, epoch, member_count) = match (&entry.consumer, live) {
             (Some(group), _) => {
                 let state = group.phase().name();
@@ -80,11 +86,14 @@ impl Coordinator {
             epoch,
             member_count,
             offset_count,
-            rebalance_count: 0,
-            rebalanced_at: None,
-            is_stormy: false,
+            rebalance_count: book.map_or(0, |book| book.number),
+            rebalanced_at: book.and_then(|book| book.began_at()),
+            is_stormy: book.is_some_and(|book| book.storm(now, config).is_some()),
             is_paused: self.is_paused(group_id),
-            has_conflict: false,
+            has_conflict: entry
+                .offsets
+                .iter()
+                .any(|(_, _, slot)| rivals(now, slot.touch(), config.conflict_window_ms).is_some()),
         }
     }
 
@@ -113,19 +122,29 @@ impl Coordinator {
             (None, None) => (Arc::default(), Vec::new(), BTreeSet::new()),
         };
         let owners = owners_of(&members);
-        let commits = commits(entry, &owners);
+        let commits = commits(entry, &owners, &members);
+        let config = self.journal.config();
+        let conflicts = entry.offsets.iter().filter_map(|(topic, partition, slot)| {
+            let rivals = rivals(now, slot.touch(), config.conflict_window_ms)?;
+            Some((topic.clone(), partition, rivals))
+        });
+        let conflicts = conflicts.collect();
+        let book = self.journal.books.get(&**group_id).map(|book| &**book);
+        let flapping = book.map_or_else(Vec::new, |book| book.flapping(now, config));
         let gaps = self.gaps(&summary, subscribed, &commits, &owners);
         Some(Inspected {
             summary,
             assignor,
             members,
             commits,
-            conflicts: Vec::new(),
+            conflicts,
             gaps,
-            rebalances: Vec::new(),
-            storm: None,
-            flapping: Vec::new(),
-            audit: Vec::new(),
+            rebalances: book.map_or_else(Vec::new, |book| book.rebalances(now)),
+            storm: book.and_then(|book| storm(book, now, config, &flapping)),
+            flapping,
+            audit: book
+                .map(|book| book.audit.iter().rev().cloned().collect())
+                .unwrap_or_default(),
             settings: self.settings(group_id),
             banned: self.banned(now, group_id),
             operation: self.operation_sentence(group_id),
@@ -284,21 +303,76 @@ fn owners_of(members: &[InspectedMember]) -> Owners {
     owners
 }
 
-fn commits(entry: &Entry, owners: &Owners) -> Vec<Commit> {
+/// What is wrong with how often a group rebalances, in a sentence.
+fn storm(
+    book: &Book,
+    now: Millis,
+    config: &JournalConfig,
+    flapping: &[(MemberRef, u32)],
+) -> Option<String> {
+    let Some(causes) = book.storm(now, config) else {
+        let some = !flapping.is_empty();
+        return some.then(|| words::flapping(flapping.len(), config.storm_window_ms));
+    };
+    let late = book.done.iter().rev().take(causes.len());
+    let triggers = late.flat_map(|entry| &entry.triggers);
+    let details: Vec<&str> = triggers.filter_map(|t| t.detail.as_deref()).collect();
+    Some(words::storm(&causes, &details, config.storm_window_ms))
+}
+
+/// The assign-mode clients that commit to one partition at the same time.
+fn rivals(now: Millis, touch: &Touch, window_ms: i64) -> Option<Vec<Toucher>> {
+    let (rival, at) = &**touch.rival.as_ref()?;
+    let other = touch.committed_by.as_ref()?;
+    let recent = now.since(*at) <= window_ms;
+    recent.then(|| vec![(**other).clone(), (**rival).clone()])
+}
+
+fn commits(entry: &Entry, owners: &Owners, members: &[InspectedMember]) -> Vec<Commit> {
+    let clients = clients(members);
     let each = entry.offsets.iter();
-    each.map(|(topic, partition, value)| Commit {
-        topic: topic.clone(),
-        partition,
-        offset: value.offset,
-        leader_epoch: value.leader_epoch,
-        metadata: value.metadata.clone(),
-        committed_at: value.commit_timestamp,
-        committed_by: None,
-        fetched_by: None,
-        owner: owners
-            .get(topic)
-            .and_then(|of_it| of_it.get(&partition))
-            .cloned(),
+    each.map(|(topic, partition, slot)| {
+        let touch = slot.touch();
+        let of_topic = owners.get(topic);
+        Commit {
+            topic: topic.clone(),
+            partition,
+            offset: slot.offset,
+            leader_epoch: slot.leader_epoch,
+            metadata: slot.metadata.clone(),
+            committed_at: slot.commit_timestamp,
+            committed_by: touch.committed_by.as_ref().map(|by| (**by).clone()),
+            fetched_by: touch.fetched_by.as_ref().map(|fetched| {
+                let (by, at) = &**fetched;
+                (as_member(by, &clients), *at)
+            }),
+            owner: of_topic.and_then(|of_it| of_it.get(&partition)).cloned(),
+        }
     })
     .collect()
+}
+
+/// Members by client id and address; `None` where several have the same.
+type Clients<'a> = BTreeMap<(&'a str, &'a str), Option<&'a MemberId>>;
+
+fn clients(members: &[InspectedMember]) -> Clients<'_> {
+    let mut clients = Clients::new();
+    for InspectedMember { member, .. } in members {
+        let client = (&*member.client_id, &*member.client_host);
+        let known = clients.entry(client).or_insert(Some(&member.member_id));
+        if *known != Some(&member.member_id) {
+            *known = None;
+        }
+    }
+    clients
+}
+
+/// Whoever fetches does mostly not say which member it is: but if just one member is this client, it is that.
+fn as_member(by: &Toucher, clients: &Clients<'_>) -> Toucher {
+    let mut toucher = by.clone();
+    if by.member_id.is_none() {
+        let member = clients.get(&(&*by.client_id, &*by.client_host)).copied();
+        toucher.member_id = member.flatten().cloned();
+    }
+    toucher
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::operation::Task;
+use crate::group::journal::Triggers;
 use crate::group::operator::{MemberChange, MemberRef, NotDone, NotDoneKind, Operated, Who};
 use crate::group::stats::Cause;
 use crate::group::types::{Client, GroupId, MemberId, Millis};
@@ -123,12 +124,17 @@ impl Coordinator {
         }
         let ids: Vec<MemberId> = ids.into_iter().collect();
         if !is_classic {
-            self.remove_members(now, group_id, &ids, Cause::Operator, actions);
+            let why = self.journal.by_operator(group_id).detail;
+            self.remove_members(now, group_id, &ids, Cause::Operator, why, actions);
         } else if let Some(mut group) = self.classic.remove(&**group_id) {
+            let mut why = Vec::new();
             for member_id in &ids {
+                let trigger = self.journal.by_operator(group_id);
+                why.push(trigger.by(group.member_ref(member_id)));
                 self.expel(group_id, &mut group, member_id, actions);
             }
-            self.rebalance(now, group_id, &mut group, Cause::Operator, actions);
+            let why = Triggers::of(why, Cause::Operator);
+            self.rebalance(now, group_id, &mut group, why, actions);
             self.keep(group_id.clone(), group);
         }
         Ok(done)

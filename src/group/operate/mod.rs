@@ -56,6 +56,10 @@ impl Coordinator {
     ) -> Result<Option<Operated>, NotDone> {
         let (group_id, dry_run) = (&request.group_id, request.dry_run);
         self.check_free(group_id, &request.action)?;
+        if !dry_run && self.exists(group_id) {
+            let action = request.action.name();
+            self.journal.operated(group_id, &request.operator, action);
+        }
         let task = match &request.action {
             Action::Reset(moves) => match self.reset(now, group_id, moves, dry_run, actions)? {
                 Some(done) => return Ok(Some(done)),

@@ -8,7 +8,6 @@ use crate::group::operator::{
     MemberChange, MemberRef, Move, NotDone, NotDoneKind, OffsetChange, Operated,
 };
 use crate::group::request::{Reply, RequestId};
-use crate::group::stats::Cause;
 use crate::group::subscription::{Assignment, Subscription};
 use crate::group::timers::Timer;
 use crate::group::types::{GroupId, MemberId, Millis};
@@ -325,7 +324,8 @@ impl Coordinator {
         match self.kind_of(group_id) {
             Kind::Empty => {}
             Kind::Consumer => {
-                self.raise_epoch(group_id, Cause::Operator, actions);
+                let why = self.journal.by_operator(group_id);
+                self.raise_epoch(now, group_id, why, actions);
                 self.assign_target(now, group_id, actions);
             }
             Kind::Classic => {
@@ -334,7 +334,8 @@ impl Coordinator {
                 };
                 group.clearing = Default::default();
                 if group.phase() != Phase::PreparingRebalance {
-                    self.rebalance(now, group_id, &mut group, Cause::Operator, actions);
+                    let why = self.journal.by_operator(group_id);
+                    self.rebalance(now, group_id, &mut group, why, actions);
                 }
                 self.keep(group_id.clone(), group);
             }
@@ -391,7 +392,7 @@ impl Coordinator {
         let mut offsets = Vec::new();
         if let Task::Reset(moves) = task {
             let (planned, notes) = self.plan_moves(now, group_id, &moves);
-            offsets = self.move_offsets(group_id, planned, actions);
+            offsets = self.move_offsets(now, group_id, planned, actions);
             let patience_ms = self.patience_ms(group_id);
             let mut held = Partitions::new();
             if let Some(orders) = self.orders.get_mut(group_id) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::operation::Task;
-use crate::group::operator::{Aim, Move, NotDone, OffsetChange, Operated};
+use crate::group::operator::{Aim, AuditEntry, Move, NotDone, OffsetChange, Operated};
 use crate::group::record::{OffsetValue, Record};
 use crate::group::types::{GroupId, Millis};
 use crate::group::{Actions, Coordinator};
@@ -45,7 +45,7 @@ impl Coordinator {
             }
         }
         if !dry_run {
-            self.move_offsets(group_id, planned, actions);
+            self.move_offsets(now, group_id, planned, actions);
         }
         Ok(Some(Operated {
             offsets,
@@ -176,9 +176,28 @@ impl Coordinator {
         (planned, notes)
     }
 
+    /// Writes down who moved an offset.
+    fn audit_move(&mut self, now: Millis, group_id: &GroupId, change: &OffsetChange) {
+        if change.from == change.to {
+            return;
+        }
+        let operator = self.journal.operator(group_id);
+        let entry = AuditEntry {
+            at: now,
+            topic: change.topic.clone(),
+            partition: change.partition,
+            from: change.from,
+            to: change.to,
+            who: operator.map_or_else(|| "an operator".into(), |(operator, _)| operator.clone()),
+            how: "reset",
+        };
+        self.audit(group_id, entry);
+    }
+
     /// Moves offsets, in the batch at hand.
     pub(super) fn move_offsets(
         &mut self,
+        now: Millis,
         group_id: &GroupId,
         planned: Vec<Planned>,
         actions: &mut Actions,
@@ -194,6 +213,7 @@ impl Coordinator {
                 },
                 actions,
             );
+            self.audit_move(now, group_id, &change);
             changes.push(change);
         }
         self.keep_without_offsets(group_id, actions);

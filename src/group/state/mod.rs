@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 pub(super) use consumer::{ConsumerGroup, FIRST_EPOCH, Member as ConsumerMember};
-pub(super) use offsets::Offsets;
+pub(super) use offsets::{Offsets, Touch, Touches, Touching};
 
 use super::memory;
 use super::record::{GroupValue, Record};
@@ -39,6 +39,10 @@ pub(super) struct State {
     newest: Millis,
     offset_count: u64,
     bytes: usize,
+    /// Who makes the commits that come in now; `None` where nobody asks. Not a fact.
+    pub(super) touching: Option<Touching>,
+    /// The offset that the last commit replaced. Not a fact.
+    replaced: Option<i64>,
 }
 
 /// The newest moment does not count: a snapshot knows nothing of groups that are gone, and so of no moment of theirs.
@@ -104,6 +108,36 @@ impl State {
         self.bytes
     }
 
+    /// The offset that the last commit replaced, if there was one.
+    pub(super) fn replaced(&self) -> Option<i64> {
+        self.replaced
+    }
+
+    /// The offsets of a group, for taking down who touched them.
+    pub(super) fn offsets_mut(&mut self, group_id: &str) -> Option<&mut Offsets> {
+        self.groups
+            .get_mut(group_id)
+            .map(|entry| &mut entry.offsets)
+    }
+
+    /// Takes out who touched which offset.
+    pub(super) fn take_touches(&mut self) -> Touches {
+        let mut touches = Touches::new();
+        for (group_id, entry) in &mut self.groups {
+            entry.offsets.take_touches(group_id, &mut touches);
+        }
+        touches
+    }
+
+    /// Puts it back.
+    pub(super) fn put_touches(&mut self, touches: Touches) {
+        for (group_id, topic, partition, at, touch) in touches {
+            if let Some(offsets) = self.offsets_mut(&group_id) {
+                offsets.put_touch(&topic, partition, at, touch);
+            }
+        }
+    }
+
     /// Takes a record in.
     pub(super) fn apply(&mut self, record: &Record) {
         let before = self.groups.len();
@@ -128,7 +162,11 @@ impl State {
                     self.newest = self.newest.max(moment(value.commit_timestamp));
                     let entry = self.groups.entry(group_id.clone()).or_default();
                     self.bytes += memory::offset(value);
-                    match entry.offsets.put(topic, *partition, value.clone()) {
+                    let touching = self.touching.as_ref();
+                    let offsets = &mut entry.offsets;
+                    let before = offsets.put(topic, *partition, value.clone(), touching);
+                    self.replaced = before.as_ref().map(|before| before.offset);
+                    match before {
                         Some(before) => self.bytes -= memory::offset(&before),
                         None => self.offset_count += 1,
                     }
@@ -251,7 +289,7 @@ impl State {
                     group_id: group_id.clone(),
                     topic: topic.clone(),
                     partition,
-                    value: Some(value.clone()),
+                    value: Some((**value).clone()),
                 }
             });
             let consumer = entry

@@ -160,6 +160,7 @@ fn fetch() -> Request {
     };
     Request::OffsetFetch(OffsetFetch {
         group_id: "g".into(),
+        client: Client::default(),
         member_id: None,
         member_epoch: -1,
         topics: Some(vec![topic]),

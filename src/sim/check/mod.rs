@@ -19,7 +19,7 @@ use crate::group::request::{
     ConsumerDescribeReply, Describe, DescribeReply, ErrorCode, List, OffsetFetch, OffsetFetchReply,
     Reply, Request, RequestId,
 };
-use crate::group::types::{GroupId, MemberId, Millis, TopicName, Topics, TopicsChange};
+use crate::group::types::{Client, GroupId, MemberId, Millis, TopicName, Topics, TopicsChange};
 use crate::group::{Actions, After, Answer, Coordinator, GroupConfig};
 use crate::wire::records::decode_batch;
 
@@ -753,6 +753,7 @@ fn fetch_all(coordinator: &mut Coordinator, group_id: &GroupId) -> OffsetFetchRe
     let mut actions = Actions::default();
     let request = Request::OffsetFetch(OffsetFetch {
         group_id: group_id.clone(),
+        client: Client::default(),
         member_id: None,
         member_epoch: -1,
         topics: None,

@@ -77,6 +77,7 @@ impl Admin {
             }),
             7 => Request::OffsetFetch(OffsetFetch {
                 group_id,
+                client: self.client.clone(),
                 member_id: None,
                 member_epoch: -1,
                 topics: None,

@@ -556,7 +556,7 @@ impl Consumer {
                     return self.rejoin(h);
                 }
                 if !added.is_empty() {
-                    h.send(fetch(&self.habits.group_id, &added));
+                    h.send(fetch(&self.habits.group_id, &self.client, &added));
                 }
                 h.wake_by(self.commit_at.min(self.refresh_at));
             }

@@ -327,13 +327,14 @@ impl Commit<'_> {
     }
 }
 
-fn fetch(group_id: &GroupId, partitions: &[(TopicName, i32)]) -> Request {
+fn fetch(group_id: &GroupId, client: &Client, partitions: &[(TopicName, i32)]) -> Request {
     let topics = partitions.iter().map(|(topic, index)| FetchTopic {
         topic: TopicRef::Name(topic.clone()),
         partitions: vec![*index],
     });
     Request::OffsetFetch(OffsetFetch {
         group_id: group_id.clone(),
+        client: client.clone(),
         member_id: None,
         member_epoch: -1,
         topics: Some(topics.collect()),

@@ -318,7 +318,9 @@ impl Modern {
         let names: Vec<(TopicName, i32)> = added
             .filter_map(|(id, index)| Some((h.topics.name_of(*id)?.clone(), *index)))
             .collect();
-        if let Request::OffsetFetch(mut request) = fetch(&self.habits.group_id, &names) {
+        if let Request::OffsetFetch(mut request) =
+            fetch(&self.habits.group_id, &self.client, &names)
+        {
             request.member_id = Some(self.member_id.clone());
             request.member_epoch = self.epoch;
             h.send(Request::OffsetFetch(request));

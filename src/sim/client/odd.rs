@@ -53,7 +53,7 @@ impl Committer {
             .of(&some, h);
             h.send(request);
         } else {
-            h.send(fetch(&self.group_id, &some));
+            h.send(fetch(&self.group_id, &self.client, &some));
         }
         let ms = h.rng.between(100, 6_000);
         h.wake_in(ms);

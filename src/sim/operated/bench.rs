@@ -148,6 +148,7 @@ impl Bench {
     pub(super) fn committed(&mut self, partition: i32) -> i64 {
         let fetch = Request::OffsetFetch(OffsetFetch {
             group_id: "g".into(),
+            client: Default::default(),
             member_id: None,
             member_epoch: -1,
             topics: Some(vec![FetchTopic {

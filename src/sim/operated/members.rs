@@ -290,6 +290,7 @@ impl Member {
             let is_new = self.speaks == Speaks::Consumer;
             let fetch = Request::OffsetFetch(OffsetFetch {
                 group_id: "g".into(),
+                client: Default::default(),
                 member_id: is_new.then(|| self.member_id.clone()),
                 member_epoch: if is_new { self.epoch } else { -1 },
                 topics: Some(vec![FetchTopic {

@@ -168,6 +168,7 @@ fn fetch() {
     each("fetch", |version| {
         let group = OffsetFetch {
             group_id: "g".into(),
+            client: client(),
             member_id: since(version, 9, "m".into()),
             member_epoch: if version >= 9 { 4 } else { -1 },
             topics: Some(vec![FetchTopic {
@@ -179,6 +180,7 @@ fn fetch() {
         };
         let all = OffsetFetch {
             group_id: "h".into(),
+            client: client(),
             member_id: None,
             member_epoch: -1,
             topics: None,

@@ -120,6 +120,7 @@ impl World {
     pub(super) fn committed(&mut self, topic: &str, partition: i32) -> i64 {
         let fetch = Request::OffsetFetch(OffsetFetch {
             group_id: "g".into(),
+            client: Client::default(),
             member_id: None,
             member_epoch: -1,
             topics: Some(vec![FetchTopic {

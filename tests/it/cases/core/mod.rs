@@ -217,6 +217,7 @@ impl Stage {
     pub(crate) fn committed(&mut self, group_id: &str, topic: &str, partition: i32) -> i64 {
         let fetch = OffsetFetch {
             group_id: group_id.into(),
+            client: Client::default(),
             member_id: None,
             member_epoch: -1,
             topics: Some(vec![FetchTopic {
