@@ -293,9 +293,10 @@ impl Coordinator {
         now: Millis,
         group_id: &GroupId,
         gather: Option<Triggers>,
-        lost: Vec<Lost>,
+        mut lost: Vec<Lost>,
         actions: &mut Actions,
     ) {
+        lost.extend(self.journal.take_lost(group_id));
         self.journal.ends(now, group_id, "superseded");
         let Some(group) = self.state.consumer(group_id) else {
             return;

@@ -6,6 +6,7 @@
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::House;
+use super::chronicle;
 use super::ledger::{self, Ledger, apply_batch};
 use super::shard::Loaded;
 use super::start::seed;
@@ -40,6 +42,7 @@ pub(crate) fn begin(
     topics: Arc<Topics>,
     house: &Arc<House>,
     store: &Store,
+    chronicled: bool,
 ) -> JoinHandle<()> {
     let (house, store) = (house.clone(), store.clone());
     let readiness = house.readiness.clone();
@@ -53,12 +56,17 @@ pub(crate) fn begin(
     let fresh = move || Coordinator::new(config.clone(), topics.clone(), seed());
     tokio::task::spawn_blocking(move || {
         let coordinators = waiting.iter().map(|_| Some(fresh())).collect();
+        let folder = opening.folder().filter(|_| chronicled);
+        let folder = folder.map(Path::to_owned);
         let read = match opening {
             Opening::Memory(_) => Ok((GroupLog::memory(), coordinators)),
             Opening::Disk(_, recovery) => read(*recovery, coordinators, &house),
         };
         match read {
-            Ok((log, coordinators)) => {
+            Ok((log, mut coordinators)) => {
+                if let Some(folder) = folder {
+                    chronicle::read(&folder, &mut coordinators);
+                }
                 let log = store.put(log);
                 // The server may be gone already.
                 let _ = opened.send(log.failed());

@@ -20,6 +20,7 @@ use metrics_exporter_prometheus::{
 };
 
 use super::errors::each_error;
+use crate::group::Noted;
 use crate::group::stats::{Cause, Census, Stats};
 use crate::wire;
 use crate::wire::api::{APIS, Api};
@@ -238,6 +239,7 @@ metrics! {
         log_segments: Gauge = "convoke_log_segments", NO, "Files of the group log.";
         request_bytes_in_flight: Gauge = "convoke_request_bytes_in_flight", NO, "Bytes of requests in memory, as queued.max.request.bytes limits them.";
         reply_bytes_in_flight: Gauge = "convoke_reply_bytes_in_flight", NO, "Bytes of large replies in memory, as convoke.queued.max.reply.bytes limits them.";
+        journal_dropped: Counter = "convoke_journal_dropped_total", NO, "Entries that are not in the journal's file because the disk was too slow for them.";
         group_memory_bytes: Gauge = "convoke_group_memory_bytes", NO, "Bytes that groups keep in memory, about, as convoke.group.memory.max.bytes limits them.";
         connections: Gauge = "convoke_connections", NO, "Open connections of clients.";
         connections_accepted: Counter = "convoke_connections_accepted_total", NO, "Connections that were let in.";
@@ -256,6 +258,7 @@ metrics! {
         classic_group_count: Gauge = "convoke_classic_group_count", ["state"], NO, "Classic groups by state.";
         consumer_group_count: Gauge = "convoke_consumer_group_count", ["state"], NO, "Consumer groups by state.";
         rebalances: Counter = "convoke_rebalances_total", ["cause"], NO, "Rebalances begun, by cause.";
+        rebalance_seconds: Histogram = "convoke_rebalance_seconds", ["protocol"], SECONDS, "How long rebalances took, from what began them until every member had its assignment.";
         shards: Gauge = "convoke_shards", ["state"], NO, "Shards by state: loading, active, failed.";
         requests: Counter = "convoke_requests_total", ["api", "version"], NO, "Requests answered.";
         request_errors: Counter = "convoke_request_errors_total", ["api", "error"], NO, "Errors in replies. A reply may name several; each counts, as in Kafka.";
@@ -378,6 +381,20 @@ impl Metrics {
             .with(vec![api.name.into(), error_name(code).into()]);
         counter.increment(1);
         self.errors.insert((api.key, code), counter);
+    }
+
+    /// Takes what a journal has finished.
+    pub(crate) fn noted(&self, noted: &Noted) {
+        if let Noted::Rebalance {
+            kind, rebalance, ..
+        } = noted
+            && rebalance.outcome == "completed"
+            && let Some(ended_at) = rebalance.ended_at
+        {
+            let took_ms = ended_at.since(rebalance.began_at);
+            let took = Duration::from_millis(u64::try_from(took_ms).unwrap_or(0));
+            self.rebalance_seconds.get(&[*kind]).record(took);
+        }
     }
 
     /// Takes what a coordinator has done since `before`.

@@ -6,6 +6,7 @@
 mod blocking;
 mod budget;
 mod builder;
+mod chronicle;
 mod clock;
 mod connection;
 mod data;
@@ -145,6 +146,8 @@ pub struct Server {
     tasks: Vec<JoinHandle<()>>,
     shards: Vec<JoinHandle<()>>,
     store: Store,
+    /// Writes the journal, if it is written.
+    chronicle: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -223,6 +226,11 @@ impl Server {
         self.house.gate.clear();
         for shard in self.shards.drain(..) {
             shard.abort();
+            // It hands in nothing more.
+            let _ = shard.await;
+        }
+        if let Some(chronicle) = self.chronicle.take() {
+            let _ = chronicle.await;
         }
         let closed = self.house.route.broker.close().await;
         std::mem::take(&mut self.store).close().await?;
@@ -235,7 +243,8 @@ impl Drop for Server {
         self.stop_accepting.send_replace(true);
         self.house.gate.stop();
         self.house.gate.clear();
-        for task in self.tasks.drain(..).chain(self.shards.drain(..)) {
+        let others = self.shards.drain(..).chain(self.chronicle.take());
+        for task in self.tasks.drain(..).chain(others) {
             task.abort();
         }
     }

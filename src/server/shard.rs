@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Sleep;
 
 use super::budget::Charge;
+use super::chronicle::Chronicle;
 use super::clock::Clock;
 use super::ledger::{self, Ledger};
 use super::metrics::Metrics;
@@ -106,6 +107,8 @@ pub(crate) struct Setup {
     pub(crate) clock: Arc<Clock>,
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Where the journal is written to, if it is.
+    pub(crate) chronicle: Option<Chronicle>,
 }
 
 /// What comes of loading: the coordinator with its ledger, or why there is none.
@@ -395,8 +398,32 @@ impl Shard {
     }
 
     fn finish(&mut self, now: Millis) {
+        self.tell_journal();
         if let Err(error) = self.desk.finish(&mut self.hall, now) {
             self.refused(&error);
+        }
+    }
+
+    /// Passes on what the journal has finished.
+    fn tell_journal(&mut self) {
+        let Some(coordinator) = self.desk.coordinator() else {
+            return;
+        };
+        let noted = coordinator.take_noted();
+        if noted.is_empty() {
+            return;
+        }
+        let Setup {
+            metrics, chronicle, ..
+        } = &self.hall.setup;
+        for noted in &noted {
+            metrics.noted(noted);
+        }
+        if let Some(chronicle) = chronicle {
+            let count = noted.len() as u64;
+            if !chronicle.put(noted) {
+                metrics.journal_dropped.increment(count);
+            }
         }
     }
 

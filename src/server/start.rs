@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 
 use super::budget::{self, Budget};
+use super::chronicle::Chronicle;
 use super::clock::Clock;
 use super::descriptors::Descriptors;
 use super::gate::Gate;
@@ -56,6 +58,7 @@ pub(crate) async fn start(config: Config, fs: Arc<dyn Fs>) -> Result<Server, Err
     }
 
     let readiness = Arc::new(Readiness::new(shard_count));
+    let (chronicle, chronicler) = chronicle(&config, &opening).unzip();
     let group_config = knobs::group(&config);
     let mut shards = Vec::with_capacity(mail.len());
     let mut waiting = Vec::with_capacity(mail.len());
@@ -70,9 +73,11 @@ pub(crate) async fn start(config: Config, fs: Arc<dyn Fs>) -> Result<Server, Err
             clock: clock.clone(),
             readiness: readiness.clone(),
             metrics: metrics.clone(),
+            chronicle: chronicle.clone(),
         };
         shards.push(tokio::spawn(Shard::new(setup, mail, loaded).run()));
     }
+    drop(chronicle);
     let identity = opening.identity().clone();
     let store = Store::default();
     let gate = Gate::new(
@@ -97,6 +102,7 @@ pub(crate) async fn start(config: Config, fs: Arc<dyn Fs>) -> Result<Server, Err
         announcer.newest(),
         &house,
         &store,
+        chronicler.is_some(),
     );
     let addresses = listening.iter().map(address).collect();
     let housekeeper = Housekeeper::new(house.clone(), store.clone());
@@ -125,7 +131,16 @@ pub(crate) async fn start(config: Config, fs: Arc<dyn Fs>) -> Result<Server, Err
         tasks,
         shards,
         store,
+        chronicle: chronicler,
     })
+}
+
+/// The journal on disk, if there is to be one.
+fn chronicle(config: &Config, opening: &Opening) -> Option<(Chronicle, JoinHandle<()>)> {
+    let wanted = config.journal_enable && config.journal_durable;
+    let folder = opening.folder().filter(|_| wanted)?;
+    let bytes_max = u64::try_from(config.journal_file_max_bytes).unwrap_or(u64::MAX);
+    Some(Chronicle::open(folder, bytes_max))
 }
 
 #[expect(

@@ -1,6 +1,6 @@
 //! The data folder and the group log in it, from opening to closing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -53,6 +53,14 @@ impl Opening {
         match self {
             Self::Memory(identity) => identity,
             Self::Disk(folder, _) => folder.identity(),
+        }
+    }
+
+    /// The data folder; `None` for memory.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Disk(folder, _) => Some(folder.path()),
         }
     }
 

@@ -606,6 +606,29 @@ fn a_restart_keeps_offsets_members_and_their_generation() {
 }
 
 #[test]
+fn a_durable_journal_is_read_again_at_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let start = || {
+        let durable = on_disk(folder.path()).with(|config| config.journal_durable = true);
+        durable.start_blocking().unwrap()
+    };
+    let told = |server: &BlockingServer| {
+        let inspected = runtime.block_on(server.observer().inspect("g".into()));
+        inspected.unwrap().rebalances
+    };
+    let server = start();
+    let member = lone_member(&mut Wire::to(&server), "g");
+    let before = told(&server);
+    assert_eq!(before.len(), 1);
+    assert!(before[0].why.contains(&member), "{before:?}");
+    server.stop().unwrap();
+    assert_eq!(told(&start()), before);
+}
+
+#[test]
 fn a_data_folder_serves_one_server_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
     let server = on_disk(folder.path()).start_blocking().unwrap();

@@ -15,7 +15,7 @@ mod member;
 mod patterns;
 mod target;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::sync::Arc;
 

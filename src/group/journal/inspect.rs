@@ -97,6 +97,14 @@ impl Coordinator {
         }
     }
 
+    /// The number of the group's newest rebalance, and whether it is over. For simulation.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn newest_rebalance(&self, group_id: &str) -> Option<(u64, bool)> {
+        let book = self.journal.books.get(group_id)?;
+        (book.number > 0).then_some((book.number, book.running.is_none()))
+    }
+
     /// Everything about one group; `None` if there is no such group.
     #[must_use]
     pub fn inspected(&self, now: Millis, group_id: &GroupId) -> Option<Inspected> {

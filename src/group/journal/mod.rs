@@ -93,6 +93,16 @@ pub enum Noted {
     },
 }
 
+impl Noted {
+    /// The group.
+    #[must_use]
+    pub fn group_id(&self) -> &GroupId {
+        match self {
+            Self::Rebalance { group_id, .. } | Self::Audit { group_id, .. } => group_id,
+        }
+    }
+}
+
 /// Which ring of a book an entry stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shelf {
@@ -440,12 +450,12 @@ impl Journal {
         }
     }
 
-    /// What has become of topics since a moment, oldest first.
+    /// What has become of topics after a moment, oldest first.
     pub(super) fn topics_since(
         &self,
         since: Millis,
     ) -> impl Iterator<Item = (Cause, &TopicName)> + '_ {
-        let late = self.recent.iter().filter(move |(at, ..)| *at >= since);
+        let late = self.recent.iter().filter(move |(at, ..)| *at > since);
         late.map(|(_, cause, name)| (*cause, name))
     }
 
@@ -482,6 +492,12 @@ impl Coordinator {
             }
         }
         self.journal = journal;
+    }
+
+    /// Bytes that the journal takes, about.
+    #[must_use]
+    pub fn journal_bytes(&self) -> usize {
+        self.journal.bytes()
     }
 
     /// Takes what has been finished since the last time. Empty unless [`JournalConfig::tell`] is set.

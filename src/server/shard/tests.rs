@@ -52,6 +52,7 @@ impl Desk {
             clock: Arc::new(Clock::start()),
             readiness: readiness.clone(),
             metrics: Arc::new(Metrics::new()),
+            chronicle: None,
         };
         let (mailbox, mail) = Mailbox::new();
         let (loaded, receiver) = oneshot::channel();

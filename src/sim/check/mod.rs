@@ -3,6 +3,7 @@
 
 mod classic;
 mod consumer;
+mod journal;
 mod offsets;
 mod topics;
 
@@ -73,6 +74,8 @@ pub(super) struct Check {
     newest: BTreeMap<GroupId, u64>,
     /// Up to where clients have been told what was recorded.
     told: u64,
+    /// What the coordinator's own journal said.
+    journals: journal::Journals,
     /// Knows only what the bytes of the log say.
     shadow: Coordinator,
     pub(super) topic_rules: TopicRules,
@@ -97,11 +100,13 @@ impl Check {
             newest: BTreeMap::new(),
             told: 0,
             topic_rules: TopicRules::default(),
+            journals: journal::Journals::default(),
         }
     }
 
     /// The coordinator is gone: whoever was parked is told by the shell, or never.
     pub(super) fn unloaded(&mut self) {
+        self.journals.lose();
         self.open.clear();
     }
 
@@ -240,7 +245,12 @@ impl Check {
                 self.open.insert(id, (kind, group_id.clone()));
                 touched.insert(group_id);
             }
-            Cause::Topics(change) => self.topics = change.topics.clone(),
+            Cause::Topics(change) => {
+                self.topics = change.topics.clone();
+                if !change.deleted.is_empty() {
+                    self.journals.topics_went();
+                }
+            }
             Cause::Timeout => {
                 touched.extend(self.groups.keys().cloned());
                 touched.extend(self.consumers.keys().cloned());
@@ -257,6 +267,11 @@ impl Check {
         self.take_records(now, cause, actions, position, &mut touched)?;
         for group_id in touched {
             self.advance(now, coordinator, &group_id, cause, actions, position)
+                .and_then(|()| {
+                    let adds_up = !self.mixed.contains(&group_id);
+                    let journals = &mut self.journals;
+                    journals.read(now, coordinator, &group_id, adds_up)
+                })
                 .map_err(|text| format!("group {group_id}: {text}"))?;
         }
         // Of groups that went together with their offsets.

@@ -6,4 +6,4 @@ mod migration;
 mod patterns;
 mod played;
 mod stories;
-mod world;
+pub(in crate::group) mod world;

@@ -10,22 +10,22 @@ use crate::group::subscription::Subscription;
 use crate::group::types::*;
 use crate::group::*;
 
-pub(super) const START: Millis = Millis(1_000_000);
+pub(in crate::group) const START: Millis = Millis(1_000_000);
 
-pub(super) struct World {
-    pub(super) live: Coordinator,
+pub(in crate::group) struct World {
+    pub(in crate::group) live: Coordinator,
     replayed: Coordinator,
-    pub(super) now: Millis,
+    pub(in crate::group) now: Millis,
     next: u64,
     replies: BTreeMap<u64, Reply>,
     /// Requests that will never be answered.
-    pub(super) superseded: Vec<u64>,
-    pub(super) topics: Topics,
+    pub(in crate::group) superseded: Vec<u64>,
+    pub(in crate::group) topics: Topics,
     topics_made: u8,
-    pub(super) records: Vec<Record>,
+    pub(in crate::group) records: Vec<Record>,
 }
 
-pub(super) fn config() -> GroupConfig {
+pub(in crate::group) fn config() -> GroupConfig {
     GroupConfig {
         initial_rebalance_delay_ms: 0,
         heartbeat_hint: false,
@@ -33,7 +33,7 @@ pub(super) fn config() -> GroupConfig {
     }
 }
 
-pub(super) fn client() -> Client {
+pub(in crate::group) fn client() -> Client {
     Client {
         id: "c".into(),
         host: "/127.0.0.1".into(),
@@ -41,7 +41,7 @@ pub(super) fn client() -> Client {
 }
 
 /// A first heartbeat.
-pub(super) fn joining(member_id: &str, names: &[&str]) -> ConsumerHeartbeat {
+pub(in crate::group) fn joining(member_id: &str, names: &[&str]) -> ConsumerHeartbeat {
     ConsumerHeartbeat {
         group_id: "g".into(),
         client: client(),
@@ -59,7 +59,7 @@ pub(super) fn joining(member_id: &str, names: &[&str]) -> ConsumerHeartbeat {
 }
 
 /// A later heartbeat that says nothing new.
-pub(super) fn beating(member_id: &str, epoch: i32) -> ConsumerHeartbeat {
+pub(in crate::group) fn beating(member_id: &str, epoch: i32) -> ConsumerHeartbeat {
     ConsumerHeartbeat {
         member_epoch: epoch,
         rebalance_timeout_ms: -1,
@@ -70,7 +70,7 @@ pub(super) fn beating(member_id: &str, epoch: i32) -> ConsumerHeartbeat {
 }
 
 /// A classic consumer's JoinGroup.
-pub(super) fn classic_join(member_id: &str, names: &[&str]) -> Join {
+pub(in crate::group) fn classic_join(member_id: &str, names: &[&str]) -> Join {
     let subscription = Subscription {
         version: 3,
         topics: names.iter().map(|name| TopicName::from(*name)).collect(),
@@ -97,7 +97,7 @@ pub(super) fn classic_join(member_id: &str, names: &[&str]) -> Join {
     }
 }
 
-pub(super) fn classic_sync(
+pub(in crate::group) fn classic_sync(
     member_id: &str,
     generation: i32,
     assignments: Vec<(MemberId, Bytes)>,
@@ -114,7 +114,7 @@ pub(super) fn classic_sync(
     }
 }
 
-pub(super) fn classic_heartbeat(member_id: &str, generation: i32) -> Heartbeat {
+pub(in crate::group) fn classic_heartbeat(member_id: &str, generation: i32) -> Heartbeat {
     Heartbeat {
         group_id: "g".into(),
         generation,
@@ -124,7 +124,7 @@ pub(super) fn classic_heartbeat(member_id: &str, generation: i32) -> Heartbeat {
 }
 
 impl World {
-    pub(super) fn new(config: GroupConfig, topics: &[(&str, i32)]) -> Self {
+    pub(in crate::group) fn new(config: GroupConfig, topics: &[(&str, i32)]) -> Self {
         let mut world = Self {
             live: Coordinator::new(config.clone(), Arc::default(), 1),
             replayed: Coordinator::new(config, Arc::default(), 1),
@@ -162,7 +162,7 @@ impl World {
             .extend(actions.superseded.iter().map(|id| id.0));
     }
 
-    pub(super) fn send(&mut self, request: Request) -> u64 {
+    pub(in crate::group) fn send(&mut self, request: Request) -> u64 {
         self.next += 1;
         let mut actions = Actions::default();
         self.live
@@ -171,16 +171,16 @@ impl World {
         self.next
     }
 
-    pub(super) fn answer(&mut self, id: u64) -> Option<Reply> {
+    pub(in crate::group) fn answer(&mut self, id: u64) -> Option<Reply> {
         self.replies.remove(&id)
     }
 
-    pub(super) fn ask(&mut self, request: Request) -> Reply {
+    pub(in crate::group) fn ask(&mut self, request: Request) -> Reply {
         let id = self.send(request);
         self.answer(id).expect("answered at once")
     }
 
-    pub(super) fn beat(&mut self, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply {
+    pub(in crate::group) fn beat(&mut self, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply {
         match self.ask(Request::ConsumerHeartbeat(request)) {
             Reply::ConsumerHeartbeat(reply) => reply,
             other => panic!("{other:?}"),
@@ -188,7 +188,7 @@ impl World {
     }
 
     /// The error of a refused heartbeat; it must have written nothing.
-    pub(super) fn refusal(&mut self, request: ConsumerHeartbeat) -> ErrorCode {
+    pub(in crate::group) fn refusal(&mut self, request: ConsumerHeartbeat) -> ErrorCode {
         let before = self.records.len();
         let reply = self.beat(request);
         assert_ne!(reply.error, ErrorCode::None, "{reply:?}");
@@ -196,7 +196,7 @@ impl World {
         reply.error
     }
 
-    pub(super) fn describe(&mut self) -> ConsumerDescribeReply {
+    pub(in crate::group) fn describe(&mut self) -> ConsumerDescribeReply {
         match self.ask(Request::ConsumerDescribe {
             group_id: "g".into(),
         }) {
@@ -205,28 +205,28 @@ impl World {
         }
     }
 
-    pub(super) fn join(&mut self, request: Join) -> JoinReply {
+    pub(in crate::group) fn join(&mut self, request: Join) -> JoinReply {
         match self.ask(Request::Join(request)) {
             Reply::Join(reply) => reply,
             other => panic!("{other:?}"),
         }
     }
 
-    pub(super) fn sync(&mut self, request: Sync) -> SyncReply {
+    pub(in crate::group) fn sync(&mut self, request: Sync) -> SyncReply {
         match self.ask(Request::Sync(request)) {
             Reply::Sync(reply) => reply,
             other => panic!("{other:?}"),
         }
     }
 
-    pub(super) fn heartbeat(&mut self, member_id: &str, generation: i32) -> ErrorCode {
+    pub(in crate::group) fn heartbeat(&mut self, member_id: &str, generation: i32) -> ErrorCode {
         match self.ask(Request::Heartbeat(classic_heartbeat(member_id, generation))) {
             Reply::Heartbeat(error) => error,
             other => panic!("{other:?}"),
         }
     }
 
-    pub(super) fn advance(&mut self, ms: i64) {
+    pub(in crate::group) fn advance(&mut self, ms: i64) {
         let end = self.now.plus(ms);
         while let Some(due) = self.live.poll_timeout().filter(|due| *due <= end) {
             self.now = self.now.max(due);
@@ -249,7 +249,7 @@ impl World {
     }
 
     /// Makes a topic, always with a new id.
-    pub(super) fn create(&mut self, name: &str, partitions: i32) -> TopicId {
+    pub(in crate::group) fn create(&mut self, name: &str, partitions: i32) -> TopicId {
         self.topics_made += 1;
         let id = TopicId([self.topics_made; 16]);
         self.topics.insert(name.into(), Topic { id, partitions });
@@ -257,7 +257,7 @@ impl World {
         id
     }
 
-    pub(super) fn grow(&mut self, name: &str, partitions: i32) {
+    pub(in crate::group) fn grow(&mut self, name: &str, partitions: i32) {
         let Some(id) = self.topics.get(name).map(|topic| topic.id) else {
             return;
         };
@@ -265,7 +265,7 @@ impl World {
         self.tell_topics(|change| change.grown.push(name.into()));
     }
 
-    pub(super) fn delete(&mut self, name: &str) {
+    pub(in crate::group) fn delete(&mut self, name: &str) {
         let Some(id) = self.topics.get(name).map(|topic| topic.id) else {
             return;
         };
@@ -274,7 +274,7 @@ impl World {
     }
 
     /// The process dies and comes back with what was recorded.
-    pub(super) fn restart(&mut self) {
+    pub(in crate::group) fn restart(&mut self) {
         let config = self.live.config.clone();
         let mut again = Coordinator::new(config, Arc::new(self.topics.clone()), self.next);
         for record in self.live.snapshot() {
@@ -289,11 +289,11 @@ impl World {
 }
 
 /// Partitions of one topic.
-pub(super) fn of(topic: TopicId, partitions: &[i32]) -> IdPartitions {
+pub(in crate::group) fn of(topic: TopicId, partitions: &[i32]) -> IdPartitions {
     vec![(topic, partitions.to_vec())]
 }
 
-pub(super) fn count(assignment: &Option<IdPartitions>) -> Option<usize> {
+pub(in crate::group) fn count(assignment: &Option<IdPartitions>) -> Option<usize> {
     assignment
         .as_ref()
         .map(|all| all.iter().map(|(_, partitions)| partitions.len()).sum())
