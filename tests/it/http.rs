@@ -358,6 +358,13 @@ async fn offsets_are_moved_in_every_way_there_is() {
         (world.offset("g", 0).await, world.offset("g", 1).await),
         (10, 0)
     );
+
+    let audit = world.get("/v1/groups/g/audit").await;
+    let entries = audit["audit"].as_array().unwrap();
+    assert!(
+        entries.iter().any(|entry| entry["who"] == "http:127.0.0.1"),
+        "{audit}"
+    );
 }
 
 #[tokio::test]
