@@ -56,6 +56,12 @@ impl Journals {
         if known == Some(over) {
             return Ok(());
         }
+        if known.is_none() {
+            // What it tells of earlier times may not have become durable.
+            let followed = self.0.entry(group_id.clone()).or_default();
+            followed.number = over;
+            return Ok(());
+        }
         let Some(inspected) = coordinator.inspected(now, group_id) else {
             return Err("the journal tells of a group that is not there".to_owned());
         };
@@ -63,6 +69,7 @@ impl Journals {
         if known.is_some_and(|known| known > over) {
             // It was deleted, and made again.
             *followed = Followed::default();
+            followed.number = over;
         }
         for member in &inspected.members {
             let id = member.member.member_id.clone();
