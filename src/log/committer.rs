@@ -19,8 +19,6 @@ use super::segments::{NewFrame, Segments};
 
 /// Files kept for reuse: overwriting one in place spares the file system's journal.
 pub(super) const SPARES_MAX: usize = 2;
-/// A log longer than twice the snapshots and this many segments makes the owners of its oldest part take snapshots.
-const PINNED_SEGMENTS: u64 = 16;
 
 /// What the committer finds when it looks.
 pub(super) enum Work {
@@ -332,7 +330,7 @@ impl Committer {
         };
         let segment_bytes = self.disk.spare_bytes();
         let mut queue = self.disk.lock();
-        let most = 2 * queue.snapshot_bytes() + PINNED_SEGMENTS * segment_bytes;
+        let most = 2 * queue.snapshot_bytes() + self.disk.options.segments_kept * segment_bytes;
         if self.segments.file_bytes() <= most {
             return;
         }

@@ -78,6 +78,9 @@ pub struct LogOptions {
     pub segment_bytes_min: u64,
     /// A partition asks for a snapshot when its log outgrows twice its last snapshot, and this.
     pub snapshot_bytes_min: u64,
+    /// A log longer than twice the snapshots and this many segments makes the owners of its oldest part take snapshots.
+    /// Fewer keep the folder smaller, and make many small snapshots, each with syncs of its own beside the commits'.
+    pub segments_kept: u64,
     /// How long a full disk is left alone before it is asked for room again.
     pub retry: Duration,
     /// Hears of every sync.
@@ -91,6 +94,7 @@ impl Default for LogOptions {
             segment_bytes: 64 << 20,
             segment_bytes_min: 4 << 20,
             snapshot_bytes_min: 1 << 20,
+            segments_kept: 16,
             retry: Duration::from_millis(250),
             on_sync: None,
         }
@@ -104,6 +108,7 @@ impl fmt::Debug for LogOptions {
             .field("segment_bytes", &self.segment_bytes)
             .field("segment_bytes_min", &self.segment_bytes_min)
             .field("snapshot_bytes_min", &self.snapshot_bytes_min)
+            .field("segments_kept", &self.segments_kept)
             .field("retry", &self.retry)
             .finish_non_exhaustive()
     }

@@ -62,6 +62,7 @@ impl Disk {
                 segment_bytes,
                 segment_bytes_min: segment_bytes,
                 snapshot_bytes_min,
+                segments_kept: 4,
                 // No clock has a say.
                 retry: Duration::ZERO,
                 ..LogOptions::default()

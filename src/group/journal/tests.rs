@@ -53,7 +53,7 @@ fn moves(rebalance: &Rebalance) -> Vec<(i32, &str, &str)> {
              from,
              to,
              ..
-         }| (*partition, &*name(from), &*name(to)),
+         }| (*partition, name(from), name(to)),
     )
     .collect()
 }

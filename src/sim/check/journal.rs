@@ -73,7 +73,11 @@ impl Journals {
         }
         for member in &inspected.members {
             let id = member.member.member_id.clone();
-            let name = member.member.instance_id.clone().unwrap_or(id.clone());
+            let name = member
+                .member
+                .instance_id
+                .clone()
+                .unwrap_or_else(|| id.clone());
             followed.names.insert(id, name);
         }
         let entries = inspected.rebalances.iter().rev();

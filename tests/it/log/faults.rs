@@ -435,6 +435,7 @@ fn fifty_overwrites_of_everything_keep_the_folder_small() {
         segment_bytes: 64 << 10,
         segment_bytes_min: 16 << 10,
         snapshot_bytes_min: 16 << 10,
+        segments_kept: 4,
         ..LogOptions::default()
     };
     let (log, _) = open_with(&fs, options.clone()).unwrap();

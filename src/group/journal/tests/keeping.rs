@@ -169,7 +169,7 @@ fn the_journal_outlives_its_coordinator_and_says_what_was_cut_short() {
             id: "x".into(),
             host: "/h".into(),
         },
-        member_id: a.clone(),
+        member_id: a,
         generation_or_epoch: 2,
         group_instance_id: None,
         retention_time_ms: None,
