@@ -44,7 +44,7 @@ function resetForm(group) {
     { ...choice('radio', radios, 'This offset in each partition'), control: exact, read: () => ({ offset: readOffset(exact) }) },
     { ...choice('radio', radios, 'Where another group is'), control: other, read: () => ({ group: readName(other, 'the other group') }) },
   ];
-  for (const one of to) if (one.control) for (const event of ['input', 'focus']) one.control.addEventListener(event, () => { one.input.checked = true; });
+  for (const one of to) one.control?.addEventListener('input', () => { one.input.checked = true; });
   const which = whichPartitions(group);
   return {
     node: h('div', {},
