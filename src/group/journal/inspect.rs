@@ -48,9 +48,17 @@ impl Coordinator {
     /// Every group in short, by id. Walks all of them: for a page, not for a loop.
     #[must_use]
     pub fn summaries(&self, now: Millis) -> Vec<Summary> {
-        let ids = self.state.group_ids().into_iter();
-        ids.filter_map(|group_id| Some(self.summary(now, &group_id, self.state.group(&group_id)?)))
-            .collect()
+        let vacant = Entry::default();
+        let mut ids = self.state.group_ids();
+        // Those whose first members are still joining, of whom nothing is recorded yet.
+        let joining = self.classic.keys();
+        ids.extend(joining.filter(|id| self.state.group(id).is_none()).cloned());
+        ids.sort_unstable();
+        let summary = |group_id: &GroupId| {
+            let entry = self.state.group(group_id).unwrap_or(&vacant);
+            self.summary(now, group_id, entry)
+        };
+        ids.iter().map(summary).collect()
     }
 
     fn summary(&self, now: Millis, group_id: &GroupId, entry: &Entry) -> Summary {
@@ -108,7 +116,13 @@ impl Coordinator {
     /// Everything about one group; `None` if there is no such group.
     #[must_use]
     pub fn inspected(&self, now: Millis, group_id: &GroupId) -> Option<Inspected> {
-        let entry = self.state.group(group_id)?;
+        let vacant = Entry::default();
+        let entry = match self.state.group(group_id) {
+            Some(entry) => entry,
+            // Nothing is recorded of a group before its first members have an assignment.
+            None if self.exists(group_id) => &vacant,
+            None => return None,
+        };
         let summary = self.summary(now, group_id, entry);
         let live = self.classic.get(&**group_id);
         let (assignor, members, subscribed) = match (&entry.consumer, live) {

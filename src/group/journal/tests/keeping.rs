@@ -232,3 +232,15 @@ fn what_is_finished_is_told_once_and_can_be_remembered() {
     assert_eq!(after[1..], before[..]);
     assert_eq!((after[0].number, first(&after[0]).0), (4, &*a));
 }
+
+#[test]
+fn a_group_whose_first_members_are_still_joining_is_there() {
+    let mut world = World::new(config(), &[("t", 3)]);
+    let a = world.join(classic_join("", &["t"])).member_id;
+    let inspected = inspect(&mut world);
+    assert_eq!(inspected.summary.state, "CompletingRebalance");
+    assert_eq!(inspected.members[0].member.member_id, a);
+    assert_eq!(inspected.rebalances[0].outcome, "running");
+    let all = world.live.summaries(world.now);
+    assert_eq!(all, [inspected.summary]);
+}
