@@ -718,6 +718,13 @@ impl Coordinator {
             .is_some_and(|retention_ms| now.since(since) >= retention_ms)
     }
 
+    /// Whether members subscribe to a topic, also by a pattern that is not resolved yet: whoever has just come, or has
+    /// changed its pattern, is about to ask where to go on.
+    fn is_read(&self, group: &ConsumerGroup, topic: &str) -> bool {
+        let matches = |pattern: &Arc<str>| self.patterns.matches(pattern, topic);
+        group.subscribes(topic) || group.patterns().any(matches)
+    }
+
     fn is_expired(
         &self,
         now: Millis,
@@ -728,12 +735,11 @@ impl Coordinator {
     ) -> bool {
         let committed = value.commit_timestamp;
         if let Some(group) = &entry.consumer {
-            let kept = group.subscribes(topic);
-            return match value.expire_timestamp {
-                _ if kept => false,
+            let over = match value.expire_timestamp {
                 Some(expire) => now >= expire,
                 None => self.is_over(now, group_id, committed),
             };
+            return over && !self.is_read(group, topic);
         }
         let since = match self
             .classic

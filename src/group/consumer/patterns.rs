@@ -89,6 +89,13 @@ impl Patterns {
             .map_or_else(Vec::new, |matches| matches.topics.iter().cloned().collect())
     }
 
+    /// Whether a pattern in use matches a topic that exists, be it resolved or not.
+    pub(in crate::group) fn matches(&self, pattern: &str, topic: &str) -> bool {
+        self.0
+            .get(pattern)
+            .is_some_and(|matches| matches.topics.contains(topic))
+    }
+
     /// Takes a change of topics in; returns the groups whose patterns match others now, in order.
     pub(super) fn topics_changed(&mut self, change: &TopicsChange) -> BTreeSet<GroupId> {
         let mut concerned = BTreeSet::new();

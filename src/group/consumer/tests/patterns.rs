@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::world::*;
-use crate::group::record::RegexValue;
+use crate::group::record::{Record, RegexValue};
 use crate::group::request::*;
 use crate::group::types::*;
 use crate::group::*;
@@ -21,6 +21,27 @@ fn to_names(names: &[&str], request: ConsumerHeartbeat) -> ConsumerHeartbeat {
         subscribed_topic_names: Some(names.iter().map(|name| TopicName::from(*name)).collect()),
         ..by_pattern("", request)
     }
+}
+
+fn commit(member_id: &str, epoch: i32, topic: &str) -> Request {
+    Request::OffsetCommit(OffsetCommit {
+        group_id: "g".into(),
+        client: client(),
+        member_id: member_id.into(),
+        generation_or_epoch: epoch,
+        group_instance_id: None,
+        retention_time_ms: None,
+        consumer_errors: true,
+        topics: vec![CommitTopic {
+            topic: TopicRef::Name(topic.into()),
+            partitions: vec![CommitPartition {
+                index: 0,
+                offset: 1,
+                leader_epoch: -1,
+                metadata: "".into(),
+            }],
+        }],
+    })
 }
 
 fn epoch(world: &World, group_id: &str) -> i32 {
@@ -72,6 +93,49 @@ fn what_only_a_pattern_matched_is_free_once_it_is_given_up() {
     assert_eq!(delete(&mut world), ErrorCode::GroupSubscribedToTopic);
     world.beat(to_names(&["b1"], beating("a", 1)));
     assert_eq!(delete(&mut world), ErrorCode::None);
+}
+
+#[test]
+fn offsets_that_a_pattern_matches_are_kept_before_it_is_resolved() {
+    let settings = GroupConfig {
+        offsets_retention_ms: 1_000,
+        offsets_retention_check_interval_ms: 5_000,
+        ..config()
+    };
+    let mut world = World::new(settings, &[("a1", 1), ("b1", 1)]);
+    world.beat(by_pattern("[ab].*", joining("a", &[])));
+    world.advance(1_000);
+    let a = world.beat(beating("a", 1));
+    for topic in ["a1", "b1"] {
+        let committed = world.ask(commit("a", a.member_epoch, topic));
+        let Reply::OffsetCommit(reply) = committed else {
+            panic!("{committed:?}");
+        };
+        assert_eq!(reply.topics[0].partitions[0].1, ErrorCode::None);
+    }
+    // The old pattern is forgotten, the new one not resolved, when offsets are looked through: each of its heartbeats
+    // puts that off.
+    world.advance(3_999);
+    world.beat(by_pattern("a.*", beating("a", a.member_epoch)));
+    world.now = world.now.plus(2);
+    world.beat(beating("a", a.member_epoch));
+    assert!(
+        world
+            .live
+            .state
+            .consumer("g")
+            .unwrap()
+            .resolved("a.*")
+            .is_none()
+    );
+    world.advance(0);
+    let expired = world.records.iter().filter_map(|record| match record {
+        Record::OffsetCommit {
+            topic, value: None, ..
+        } => Some(&**topic),
+        _ => None,
+    });
+    assert_eq!(expired.collect::<Vec<_>>(), ["b1"]);
 }
 
 #[test]
