@@ -629,7 +629,7 @@ impl World {
                         current || standing.is_some() && consumer.is_cooperative()
                     };
                     if counts {
-                        held.extend(consumer.owned().map(|partition| (index, partition)));
+                        held.extend(consumer.holds().map(|partition| (index, partition)));
                     }
                 }
                 Role::Modern(consumer)

@@ -56,8 +56,12 @@ pub(in crate::sim) struct Consumer {
     generation: i32,
     leads: bool,
     owned: BTreeSet<Partition>,
+    /// The topics' ids when it asked for its assignment.
+    asked: BTreeMap<TopicName, TopicId>,
     /// The topics' ids when it was assigned.
     ids: BTreeMap<TopicName, TopicId>,
+    /// Topics that were made anew while its assignment was on its way.
+    uncertain: BTreeSet<TopicName>,
     /// What the leader believed when it assigned.
     counts: BTreeMap<TopicName, Topic>,
     /// It shares out what its group reads, and hands that in at this moment.
@@ -85,7 +89,9 @@ impl Consumer {
             generation: -1,
             leads: false,
             owned: BTreeSet::new(),
+            asked: BTreeMap::new(),
             ids: BTreeMap::new(),
+            uncertain: BTreeSet::new(),
             counts: BTreeMap::new(),
             shares_out: None,
             rejoin_at: None,
@@ -119,6 +125,16 @@ impl Consumer {
     pub(in crate::sim) fn owned(&self) -> impl Iterator<Item = (TopicId, i32)> {
         let known = self.owned.iter();
         known.filter_map(|(name, index)| Some((*self.ids.get(name)?, *index)))
+    }
+
+    /// What it was given for certain. An assignment names topics: of one that was made anew while the assignment was
+    /// on its way, nobody can tell which of the two it is about.
+    pub(in crate::sim) fn holds(&self) -> impl Iterator<Item = (TopicId, i32)> {
+        let certain = self
+            .owned
+            .iter()
+            .filter(|(name, _)| !self.uncertain.contains(name));
+        certain.filter_map(|(name, index)| Some((*self.ids.get(name)?, *index)))
     }
 
     pub(in crate::sim) fn topics(&self) -> &[TopicName] {
@@ -515,6 +531,7 @@ impl Consumer {
             // It does not know what was assigned to whom: it looks at its topics anew.
             self.counts.clear();
         }
+        self.asked = known_ids(h);
         h.send(Request::Sync(Sync {
             group_id: self.habits.group_id.clone(),
             generation: self.generation,
@@ -542,10 +559,10 @@ impl Consumer {
                 let revokes = self.is_cooperative() && !self.owned.is_subset(&assigned);
                 let added: Vec<Partition> = assigned.difference(&self.owned).cloned().collect();
                 self.owned = assigned;
-                let topics = h.topics.iter();
-                self.ids = topics
-                    .map(|(name, topic)| (name.clone(), topic.id))
-                    .collect();
+                self.ids = known_ids(h);
+                let given = self.owned.iter().map(|(name, _)| name);
+                let other = |name: &&TopicName| self.asked.get(*name) != self.ids.get(*name);
+                self.uncertain = given.filter(other).cloned().collect();
                 self.stage = Stage::Stable;
                 self.heartbeating = false;
                 self.committing = false;
@@ -578,4 +595,12 @@ impl Consumer {
             _ => {}
         }
     }
+}
+
+/// The ids that topics have now.
+fn known_ids(h: &Hands<'_>) -> BTreeMap<TopicName, TopicId> {
+    let topics = h.topics.iter();
+    topics
+        .map(|(name, topic)| (name.clone(), topic.id))
+        .collect()
 }
