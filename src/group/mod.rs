@@ -303,6 +303,7 @@ impl Coordinator {
                 Timer::Assign(group_id) => self.assign_timer_due(now, &group_id, actions),
                 Timer::Resolve(group_id) => self.resolve_due(now, &group_id, actions),
                 Timer::Operation(group_id) => self.operation_due(now, &group_id, actions),
+                Timer::Refusal(group_id) => self.refusals_due(now, &group_id, actions),
                 Timer::OffsetExpiry => self.expire_offsets(now, actions),
             }
         }
@@ -345,6 +346,10 @@ impl Coordinator {
                 Timer::Operation(group_id) => {
                     let orders = self.orders.get(&**group_id);
                     return !orders.is_some_and(Orders::awaits);
+                }
+                Timer::Refusal(group_id) => {
+                    let orders = self.orders.get(&**group_id);
+                    return !orders.is_some_and(Orders::awaits_refusals);
                 }
                 Timer::OffsetExpiry => return false,
             };

@@ -29,6 +29,8 @@ pub(super) enum Timer {
     Resolve(GroupId),
     /// When an operator's action has taken too long, or members must be told of a pause.
     Operation(GroupId),
+    /// When somebody who is kept out of a group is told so.
+    Refusal(GroupId),
     /// When offsets are next looked through for those whose time is over.
     OffsetExpiry,
 }

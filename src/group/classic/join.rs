@@ -64,7 +64,8 @@ impl Coordinator {
         drop_repeated_names(&mut request.protocols);
         if self.keeps_out(now, &request) {
             let error = ErrorCode::CoordinatorLoadInProgress;
-            return refuse(id, &group_id, error, request.member_id, actions);
+            let reply = Reply::Join(JoinReply::refused(error, request.member_id));
+            return self.refuse_late(now, id, &group_id, reply);
         }
         if let Some(consumer) = self.state.consumer(&group_id) {
             if !consumer.is_empty() {

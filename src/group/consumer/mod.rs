@@ -174,7 +174,12 @@ impl Coordinator {
             );
             ConsumerHeartbeatReply::refused(error, message)
         });
-        actions.reply(id, &group_id, Reply::ConsumerHeartbeat(reply));
+        let is_kept_out = reply.error == ErrorCode::CoordinatorLoadInProgress;
+        let reply = Reply::ConsumerHeartbeat(reply);
+        if is_kept_out {
+            return self.refuse_late(now, id, &group_id, reply);
+        }
+        actions.reply(id, &group_id, reply);
     }
 
     fn consumer_beat(

@@ -17,6 +17,9 @@ use crate::group::{Actions, Coordinator};
 const GRACE_MS: i64 = 10_000;
 /// Whatever timeouts members choose: no operation takes longer.
 const LONGEST_MS: i64 = 30 * 60_000;
+/// Assignors of Kafka's own, whose assignments say by partitions alone what a member is to have. librdkafka's leader
+/// repeats in them what each member told of itself, and no member reads that.
+const PLAIN_ASSIGNORS: [&str; 4] = ["range", "roundrobin", "sticky", "cooperative-sticky"];
 /// As many names of members as one sentence holds.
 const NAMED_MAX: usize = 10;
 
@@ -140,7 +143,8 @@ impl Coordinator {
                     "What member {member_id} of group {group_id} owns cannot be read from its bytes."
                 )));
             }
-            if given.is_some_and(|given| given.has_user_data()) {
+            let is_plain = PLAIN_ASSIGNORS.contains(&protocol);
+            if !is_plain && given.is_some_and(|given| given.has_user_data()) {
                 return Err(NotDone::conflict(format!(
                     "The assignor of group {group_id} puts data of its own into assignments, as Kafka Streams does, so that partitions cannot be taken out of them. Stop the members first."
                 )));
@@ -549,6 +553,9 @@ impl Coordinator {
         let mut orders: Vec<_> = self.orders.drain().collect();
         orders.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         for (group_id, orders) in orders {
+            for late in orders.late {
+                late.say(&group_id, actions);
+            }
             if let Some(operation) = orders.operation {
                 let why = NotDone::unavailable("The server stops; the action was not finished.");
                 actions.reply(operation.id, &group_id, Reply::Operated(Err(why)));

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::bans::Ban;
+use super::bans::{Ban, Late};
 use super::fence::Fences;
 use super::operation::Operation;
 use crate::group::classic::{self, Phase};
@@ -36,6 +36,8 @@ pub(in crate::group) struct Orders {
     /// Members that own nothing for as long as they are here.
     pub(super) benched: BTreeSet<MemberId>,
     pub(super) bans: Vec<Ban>,
+    /// Refusals of those that are kept out, which have not been said yet.
+    pub(super) late: Vec<Late>,
     pub(super) fences: Fences,
     /// The group has been paused, or is so no longer, and its members have not been told.
     pub(super) pause_changed: bool,
@@ -47,6 +49,7 @@ impl Orders {
             && self.held.is_empty()
             && self.benched.is_empty()
             && self.bans.is_empty()
+            && self.late.is_empty()
             && self.fences.is_empty()
             && !self.pause_changed
     }
@@ -54,6 +57,11 @@ impl Orders {
     /// Whether its timer is armed for something.
     pub(in crate::group) fn awaits(&self) -> bool {
         self.operation.is_some() || self.pause_changed
+    }
+
+    /// Whether the timer of its refusals is armed for something.
+    pub(in crate::group) fn awaits_refusals(&self) -> bool {
+        !self.late.is_empty()
     }
 }
 

@@ -348,7 +348,8 @@ impl Member {
             if self.epoch > 0 {
                 let epoch = if self.instance_id.is_some() { -2 } else { -1 };
                 self.commit_all(world);
-                self.send_beat(world, epoch);
+                let id = self.send_beat(world, epoch);
+                world.answer(id);
                 self.lose_all();
                 self.old.clear();
                 self.epoch = 0;
@@ -370,11 +371,7 @@ impl Member {
         }
     }
 
-    fn send_beat(
-        &self,
-        world: &mut Bench,
-        epoch: i32,
-    ) -> crate::group::request::ConsumerHeartbeatReply {
+    fn send_beat(&self, world: &mut Bench, epoch: i32) -> u64 {
         let owned = match epoch {
             0 => Vec::new(),
             _ if self.owned.is_empty() => Vec::new(),
@@ -394,14 +391,22 @@ impl Member {
             topic_partitions: Some(owned),
             member_id_from_client: true,
         });
-        match world.ask(beat) {
-            Reply::ConsumerHeartbeat(reply) => reply,
-            other => unreachable!("{other:?}"),
-        }
+        world.send(beat)
     }
 
     fn beat_new(&mut self, world: &mut Bench) {
-        let reply = self.send_beat(world, self.epoch);
+        let id = match self.at {
+            At::Joining(id) => id,
+            _ => self.send_beat(world, self.epoch),
+        };
+        let Some(Reply::ConsumerHeartbeat(reply)) = world.answer(id) else {
+            // Who is kept out is told late.
+            self.at = At::Joining(id);
+            return;
+        };
+        if self.epoch == 0 {
+            self.at = At::Out;
+        }
         match reply.error {
             ErrorCode::None => {
                 self.epoch = reply.member_epoch;

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::group::consumer::tests::world::{classic_join, classic_sync, joining};
 use crate::group::operator::Setting;
-use crate::group::operator::{Action, Aim, Move, NotDone, NotDoneKind, Operate, Operated};
+use crate::group::operator::{Action, Aim, Move, NotDone, NotDoneKind, Operate, Operated, Who};
 use crate::group::request::{
-    CommitPartition, CommitTopic, ErrorCode, FetchTopic, OffsetCommit, OffsetFetch, Reply, Request,
-    RequestId,
+    CommitPartition, CommitTopic, ErrorCode, FetchTopic, Join, OffsetCommit, OffsetFetch, Protocol,
+    Reply, Request, RequestId, Sync,
 };
+use crate::group::subscription::{Assignment, Subscription};
 use crate::group::types::{Client, Millis, Topic, TopicId, TopicRef, Topics};
 use crate::group::{Actions, Caps, Coordinator, GroupCaps, GroupConfig};
 
@@ -390,4 +392,86 @@ fn a_refused_request_takes_no_place() {
     assert_eq!(caps.groups(), 0);
     assert_eq!(error_of(world.ask(commit_to("x"))), ErrorCode::None);
     assert_eq!(caps.groups(), 1);
+}
+
+/// The offset of partition 0 is 5, and its one member is in a group of this protocol, with an assignment in which the
+/// leader put bytes.
+fn led_by(protocol: &str) -> World {
+    let mut world = World::new();
+    world.ask(commit("", -1, 0, 5));
+    let told = Subscription {
+        version: 3,
+        topics: vec!["t".into()],
+        user_data: Some("what it remembers".into()),
+        owned: Vec::new(),
+        generation: -1,
+        rack_id: None,
+    };
+    let joined = world.ask(Request::Join(Join {
+        protocols: vec![Protocol {
+            name: protocol.into(),
+            metadata: told.to_bytes(),
+        }],
+        ..classic_join("", &["t"])
+    }));
+    let Reply::Join(joined) = joined else {
+        panic!("{joined:?}");
+    };
+    let given = Assignment {
+        version: 0,
+        partitions: vec![("t".into(), vec![0])],
+        user_data: Some("what it remembers".into()),
+    };
+    let member_id = &joined.member_id;
+    let sync = classic_sync(member_id, 1, vec![(member_id.clone(), given.to_bytes())]);
+    world.ask(Request::Sync(Sync {
+        protocol_name: Some(protocol.into()),
+        ..sync
+    }));
+    world
+}
+
+#[test]
+fn what_librdkafka_repeats_in_assignments_is_in_nobodys_way() {
+    for protocol in ["cooperative-sticky", "sticky"] {
+        let told = led_by(protocol).dry(Action::Reset(vec![to(0, 1)])).unwrap();
+        assert_eq!(told.members.len(), 1, "{protocol}");
+    }
+    let streams = led_by("stream").dry(Action::Reset(vec![to(0, 1)]));
+    assert_eq!(kind(streams), NotDoneKind::Conflict);
+}
+
+#[test]
+fn who_is_kept_out_is_told_late_but_no_later_than_the_ban_ends() {
+    let join = || Request::Join(classic_join("", &["t"]));
+    let beat = || Request::ConsumerHeartbeat(joining("m", &["t"]));
+    let error = |reply| match reply {
+        Some(Reply::Join(reply)) => Some(reply.error),
+        Some(Reply::ConsumerHeartbeat(reply)) => Some(reply.error),
+        None => None,
+        Some(other) => panic!("{other:?}"),
+    };
+    for ask in [&join as &dyn Fn() -> Request, &beat] {
+        let mut world = World::new();
+        world.send(ask());
+        world.advance(0);
+        let members = vec![Who::Client(classic_join("", &[]).client.id)];
+        let ban_ms = 1_500;
+        world.operate(Action::Kick { members, ban_ms }).unwrap();
+        let first = world.send(ask());
+        world.advance(999);
+        assert_eq!(error(world.answer(first)), None);
+        world.advance(1);
+        let kept_out = Some(ErrorCode::CoordinatorLoadInProgress);
+        assert_eq!(error(world.answer(first)), kept_out);
+        let second = world.send(ask());
+        world.advance(499);
+        assert_eq!(error(world.answer(second)), None);
+        world.advance(1);
+        assert_eq!(error(world.answer(second)), kept_out);
+        let third = world.send(ask());
+        world.advance(0);
+        assert_eq!(error(world.answer(third)), Some(ErrorCode::None));
+        assert!(world.live.orders.is_empty());
+    }
 }
