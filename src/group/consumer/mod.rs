@@ -348,7 +348,7 @@ impl Coordinator {
                 lost.push(Lost {
                     member_id: member_id.clone(),
                     instance_id: member.told().instance_id.clone(),
-                    partitions: self.named(member.target().clone()),
+                    partitions: self.named_with_gone(member.target().clone()),
                 });
             }
         }

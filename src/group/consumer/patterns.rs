@@ -190,15 +190,18 @@ impl Coordinator {
         };
         let mut changed = false;
         let mut values = Vec::new();
-        let mut other: Option<(Cause, Arc<str>)> = None;
+        let mut other: Option<Trigger> = None;
         for pattern in group.patterns() {
             let topics = self.patterns.topics(pattern);
             let before = group.resolved(pattern);
             if before.is_some_and(|before| before.topics == topics) {
                 continue;
             }
-            other = other.or_else(|| differs(before?, &topics));
-            changed |= !topics.is_empty() || before.is_some() || self.strands(group_id, pattern);
+            other = other.or_else(|| self.pattern_news(before?, &topics));
+            // For topics that are gone the epoch rises by itself: they were subscribed to.
+            let here = |name: &&TopicName| self.topics.get(name).is_some();
+            let were = before.iter().flat_map(|before| &before.topics);
+            changed |= !were.filter(here).eq(&topics) || self.strands(group_id, pattern);
             let value = RegexValue {
                 topics,
                 version: self.topics_version,
@@ -218,22 +221,32 @@ impl Coordinator {
         }
         if changed {
             let mut why = self.topics_owed(group_id);
-            if let (Cause::TopicsChanged, Some((cause, names))) = (why.cause(), other) {
-                why = Trigger::new(cause).detail(Some(names)).into();
+            if let (Cause::TopicsChanged, Some(news)) = (why.cause(), other) {
+                why = news.into();
             }
             self.raise_epoch(now, group_id, why, actions);
             self.assign_if_due(now, group_id, actions);
+        } else if let Some(live) = self.consumer.get_mut(&**group_id) {
+            // Whoever came with a pattern that matches nothing is not to blame for what happens later.
+            live.owed.retain(|trigger| trigger.member.is_none());
         }
     }
-}
 
-/// Which topics a pattern matches that it did not match before, or else the other way round.
-fn differs(before: &RegexValue, topics: &[TopicName]) -> Option<(Cause, Arc<str>)> {
-    let names = |all: &[TopicName], without: &[TopicName]| {
-        let new = all.iter().filter(|name| !without.contains(name));
-        let new: Vec<&str> = new.map(|name| &**name).take(NAMES_MAX).collect();
-        (!new.is_empty()).then(|| Arc::from(new.join(", ")))
-    };
-    let created = names(topics, &before.topics).map(|names| (Cause::TopicCreated, names));
-    created.or_else(|| Some((Cause::TopicDeleted, names(&before.topics, topics)?)))
+    /// Which topics a pattern matches that it did not match before, or else the other way round, and since when.
+    fn pattern_news(&self, before: &RegexValue, topics: &[TopicName]) -> Option<Trigger> {
+        let news = |cause: Cause, all: &[TopicName], without: &[TopicName]| {
+            let new = all.iter().filter(|name| !without.contains(name));
+            let new: Vec<&TopicName> = new.take(NAMES_MAX).collect();
+            let since = new
+                .iter()
+                .filter_map(|name| self.journal.topic_changed_at(cause, name));
+            let at = since.min().unwrap_or_default();
+            let names: Vec<&str> = new.iter().map(|name| &***name).collect();
+            let detail = Some(names.join(", ").into());
+            let trigger = Trigger::new(cause).detail(detail);
+            (!new.is_empty()).then_some(Trigger { at, ..trigger })
+        };
+        let created = news(Cause::TopicCreated, topics, &before.topics);
+        created.or_else(|| news(Cause::TopicDeleted, &before.topics, topics))
+    }
 }

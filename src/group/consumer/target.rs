@@ -294,7 +294,7 @@ impl Coordinator {
             let side = |partitions: &IdPartitions| Side {
                 member_id: member_id.clone(),
                 instance_id: member.told().instance_id.clone(),
-                partitions: self.named(partitions.clone()),
+                partitions: self.named_with_gone(partitions.clone()),
             };
             total = total + count(target) - count(member.target());
             before.push(side(member.target()));

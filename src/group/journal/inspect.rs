@@ -14,7 +14,7 @@ use crate::group::record::MemberState;
 use crate::group::request::{IdPartitions, Reply, RequestId};
 use crate::group::state::{ConsumerGroup, Entry, Touch};
 use crate::group::subscription::{Assignment, NamePartitions, subscribed_topics};
-use crate::group::types::{GroupId, MemberId, Millis, TopicName};
+use crate::group::types::{GroupId, MemberId, Millis, TopicId, TopicName};
 use crate::group::{Actions, Coordinator};
 
 /// Who owns a partition.
@@ -217,15 +217,15 @@ impl Coordinator {
 
     /// Partitions by topic name, in order, each once; topics that are gone are left out.
     pub(in crate::group) fn named(&self, partitions: IdPartitions) -> NamePartitions {
-        let mut by_name: BTreeMap<TopicName, BTreeSet<i32>> = BTreeMap::new();
-        for (topic, partitions) in partitions {
-            if let Some(name) = self.topics.name_of(topic) {
-                by_name.entry(name.clone()).or_default().extend(partitions);
-            }
-        }
-        let each = by_name.into_iter();
-        each.map(|(name, of_it)| (name, of_it.into_iter().collect()))
-            .collect()
+        by_name(partitions, |topic| self.topics.name_of(topic))
+    }
+
+    /// The same with topics that are gone since not so long.
+    pub(in crate::group) fn named_with_gone(&self, partitions: IdPartitions) -> NamePartitions {
+        by_name(partitions, |topic| {
+            let name = self.topics.name_of(topic);
+            name.or_else(|| self.journal.name_of_gone(topic))
+        })
     }
 
     /// Partitions of topics in use that nobody consumes. A group that is down as a whole has none.
@@ -255,6 +255,21 @@ impl Coordinator {
         }
         gaps
     }
+}
+
+fn by_name<'a>(
+    partitions: IdPartitions,
+    name_of: impl Fn(TopicId) -> Option<&'a TopicName>,
+) -> NamePartitions {
+    let mut by_name: BTreeMap<TopicName, BTreeSet<i32>> = BTreeMap::new();
+    for (topic, partitions) in partitions {
+        if let Some(name) = name_of(topic) {
+            by_name.entry(name.clone()).or_default().extend(partitions);
+        }
+    }
+    let each = by_name.into_iter();
+    each.map(|(name, of_it)| (name, of_it.into_iter().collect()))
+        .collect()
 }
 
 fn before(moment: Millis, ms: i64) -> Millis {

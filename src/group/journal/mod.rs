@@ -24,7 +24,7 @@ pub(super) use self::moves::{Lost, Moves, Side, diff};
 pub(super) use self::reasons::Triggers;
 use super::operator::{AuditEntry, MemberRef, Rebalance, Trigger};
 use super::stats::Cause;
-use super::types::{GroupId, MemberId, Millis, TopicName, TopicsChange};
+use super::types::{GroupId, MemberId, Millis, TopicId, TopicName, TopicsChange};
 use super::{Coordinator, state};
 
 /// How many changes of topics are remembered, to tell why a member that follows topics itself rejoins.
@@ -120,6 +120,8 @@ pub struct Journal {
     bytes: usize,
     /// What became of topics lately, oldest first.
     recent: VecDeque<(Millis, Cause, TopicName)>,
+    /// Topics that were deleted lately, oldest first: what members had of them is told by name.
+    gone: VecDeque<(TopicId, TopicName)>,
     outbox: Vec<Noted>,
     /// Who touched which offset, while the journal is between two coordinators.
     touches: state::Touches,
@@ -159,7 +161,8 @@ impl Journal {
         self.books.get(group_id)?.began_at()
     }
 
-    /// A rebalance begins; one that runs is over with it.
+    /// A rebalance begins; one that runs is over with it. It counts from what began it: a group may have waited a little
+    /// for more of the same since.
     pub(super) fn begins(
         &mut self,
         now: Millis,
@@ -176,7 +179,8 @@ impl Journal {
         let book = self.book(group_id);
         book.number += 1;
         book.begun(now, why.cause(), &config);
-        let running = Running::new(book.number, kind, now, (from_epoch, to_epoch));
+        let since = why.since().unwrap_or(now).min(now);
+        let running = Running::new(book.number, kind, since, (from_epoch, to_epoch));
         book.running = Some(Box::new(running));
         self.adds(now, group_id, why);
     }
@@ -434,6 +438,12 @@ impl Journal {
 
     /// Topics came, grew or went.
     pub(super) fn topics_changed(&mut self, now: Millis, change: &TopicsChange) {
+        for (name, id) in &change.deleted {
+            if self.gone.len() == RECENT_TOPICS_MAX {
+                self.gone.pop_front();
+            }
+            self.gone.push_back((*id, name.clone()));
+        }
         let deleted = change.deleted.iter().map(|(name, _)| name);
         let kinds = [
             (Cause::TopicDeleted, deleted.collect::<Vec<_>>()),
@@ -450,6 +460,12 @@ impl Journal {
         }
     }
 
+    /// The name of a topic that was deleted lately.
+    pub(super) fn name_of_gone(&self, topic: TopicId) -> Option<&TopicName> {
+        let found = self.gone.iter().rev().find(|(id, _)| *id == topic);
+        found.map(|(_, name)| name)
+    }
+
     /// What has become of topics after a moment, oldest first.
     pub(super) fn topics_since(
         &self,
@@ -457,6 +473,13 @@ impl Journal {
     ) -> impl Iterator<Item = (Cause, &TopicName)> + '_ {
         let late = self.recent.iter().filter(move |(at, ..)| *at > since);
         late.map(|(_, cause, name)| (*cause, name))
+    }
+
+    /// When this last became of a topic; `None` if that is long ago.
+    pub(super) fn topic_changed_at(&self, cause: Cause, topic: &str) -> Option<Millis> {
+        let late = self.recent.iter().rev();
+        let mut fits = late.filter(|(_, of, name)| *of == cause && **name == *topic);
+        fits.next().map(|(at, ..)| *at)
     }
 
     /// Bytes that it takes, about.

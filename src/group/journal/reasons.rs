@@ -19,6 +19,13 @@ impl Triggers {
         self.first.cause
     }
 
+    /// When the first of them happened; `None` if that is only just.
+    pub(in crate::group) fn since(&self) -> Option<Millis> {
+        let all = std::iter::once(&self.first).chain(&self.rest);
+        let told = all.map(|trigger| trigger.at);
+        told.filter(|at| *at != Millis::default()).min()
+    }
+
     /// Several; `or` if there are none.
     pub(in crate::group) fn of(triggers: Vec<Trigger>, or: Cause) -> Self {
         let mut triggers = triggers.into_iter();

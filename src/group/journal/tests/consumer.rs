@@ -159,7 +159,15 @@ fn topics_that_grow_and_go_and_come_are_told_by_name() {
     world.delete("t");
     world.advance(2_000);
     settle(&mut world, &["a", "b"]);
-    assert_eq!(causes(&newest(&mut world)), [Cause::TopicDeleted]);
+    let entry = newest(&mut world);
+    assert_eq!(causes(&entry), [Cause::TopicDeleted]);
+    let given_up = moves(&entry);
+    assert_eq!((given_up.len(), entry.moved_count), (5, 5));
+    assert!(
+        given_up
+            .iter()
+            .all(|(_, from, to)| !from.is_empty() && to.is_empty())
+    );
     world.create("t", 2);
     world.advance(2_000);
     settle(&mut world, &["a", "b"]);
@@ -169,6 +177,38 @@ fn topics_that_grow_and_go_and_come_are_told_by_name() {
         entry.why.split(": ").next(),
         Some("A subscribed topic was created")
     );
+}
+
+#[test]
+fn a_rebalance_for_a_topic_counts_from_when_the_topic_changed() {
+    let mut world = world();
+    pair(&mut world);
+    world.beat(ConsumerHeartbeat {
+        subscribed_topic_regex: Some("v.*".into()),
+        ..joining("c", &[])
+    });
+    settle(&mut world, &["a", "b", "c"]);
+    world.advance(2_000);
+    // Neither by a name nor by a pattern does anybody's heartbeat ask for a target: a timer does, later.
+    let changes: [(Cause, fn(&mut World)); 2] = [
+        (Cause::TopicGrown, |world| world.grow("t", 5)),
+        (Cause::TopicCreated, |world| {
+            world.create("v1", 1);
+        }),
+    ];
+    for (cause, change) in changes {
+        let at = world.now;
+        change(&mut world);
+        world.advance(2_000);
+        settle(&mut world, &["a", "b", "c"]);
+        let entry = newest(&mut world);
+        // And not the member whose pattern had matched nothing.
+        assert_eq!(causes(&entry), [cause]);
+        assert_eq!((entry.outcome, entry.began_at), ("completed", at));
+        assert_eq!(entry.triggers[0].at, at);
+        let took: i64 = entry.phases.iter().map(|(_, ms)| ms).sum();
+        assert_eq!(Some(at.plus(took)), entry.ended_at);
+    }
 }
 
 #[test]
@@ -193,6 +233,16 @@ fn a_member_with_a_pattern_is_told_when_it_is_resolved_and_topics_that_match_by_
         (causes(&entry), first(&entry)),
         (vec![Cause::TopicCreated], ("", "v"))
     );
+    world.delete("v");
+    world.advance(3_000);
+    settle(&mut world, &["a"]);
+    let entry = newest(&mut world);
+    assert_eq!(
+        (causes(&entry), first(&entry)),
+        (vec![Cause::TopicDeleted], ("", "v"))
+    );
+    assert_eq!(moves(&entry), [(0, "a", "")]);
+    assert_eq!(entry.number, 3, "one rebalance each");
 }
 
 #[test]
