@@ -17,6 +17,8 @@ pub struct Operate {
     pub action: Action,
     /// Tell what would be done, and do nothing.
     pub dry_run: bool,
+    /// A dry run of what is about to be done: a setting will do it, and the journal is to know whose doing it is.
+    pub announces: bool,
 }
 
 impl Operate {

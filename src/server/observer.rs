@@ -132,6 +132,7 @@ impl Observer {
         if !configs.is_empty() && !operate.dry_run {
             let check = Operate {
                 dry_run: true,
+                announces: true,
                 ..operate.clone()
             };
             self.ask_to_operate(check).await?;

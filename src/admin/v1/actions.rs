@@ -70,6 +70,7 @@ pub(super) async fn act<const WEIGHT: u32>(
         operator: turn.operator(),
         action,
         dry_run,
+        announces: false,
     };
     let operated = api.observer()?.operate(operate).await?;
     Ok(Json(Operated::new(&operated, dry_run, notes)))

@@ -574,6 +574,14 @@ impl Coordinator {
         let was_paused = self.is_paused(group_id);
         self.set_overrides(group_id, overrides);
         if was_paused != overrides.paused {
+            let action = if overrides.paused { "pause" } else { "resume" };
+            let announced = self.journal.operator(group_id);
+            if announced.is_none_or(|(_, last)| **last != *action) && self.exists(group_id) {
+                // Nobody has said that it was coming: it came by Kafka's own tools.
+                let who = Arc::from("GROUP config");
+                let what = format!("convoke.group.paused={}", overrides.paused);
+                self.journal.operated(group_id, &who, &what);
+            }
             self.must_tell_members(group_id);
         }
     }

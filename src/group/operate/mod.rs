@@ -56,7 +56,7 @@ impl Coordinator {
     ) -> Result<Option<Operated>, NotDone> {
         let (group_id, dry_run) = (&request.group_id, request.dry_run);
         self.check_free(group_id, &request.action)?;
-        if !dry_run && self.exists(group_id) {
+        if (!dry_run || request.announces) && self.exists(group_id) {
             let action = request.action.name();
             self.journal.operated(group_id, &request.operator, action);
         }

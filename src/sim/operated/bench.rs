@@ -189,6 +189,7 @@ fn order(action: Action, dry_run: bool) -> Operate {
         operator: "operator".into(),
         action,
         dry_run,
+        announces: false,
     }
 }
 

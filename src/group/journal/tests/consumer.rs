@@ -1,7 +1,9 @@
 //! Groups of the consumer protocol, and those that change between the protocols.
 
 use super::*;
+use crate::group::GroupOverrides;
 use crate::group::consumer::tests::world::{beating, joining, of};
+use crate::group::operator::{Action, Operate};
 
 /// Beats with what it is told, until nothing changes any more.
 fn settle(world: &mut World, members: &[&str]) {
@@ -146,6 +148,43 @@ fn a_subscription_changes() {
 }
 
 #[test]
+fn a_pause_by_a_setting_is_told_as_the_doing_of_whoever_announced_it() {
+    let mut world = world();
+    pair(&mut world);
+    let set = |world: &mut World, paused: bool| {
+        let overrides = GroupOverrides {
+            paused,
+            ..GroupOverrides::default()
+        };
+        world.live.configure_group(&"g".into(), overrides);
+        world.advance(1_000);
+        settle(world, &["a", "b"]);
+        newest(world).triggers[0].detail.clone()
+    };
+    let announce = |world: &mut World, action: Action| {
+        world.send(Request::Operate(Operate {
+            group_id: "g".into(),
+            operator: "http:1".into(),
+            action,
+            dry_run: true,
+            announces: true,
+        }));
+    };
+    announce(&mut world, Action::Pause);
+    assert_eq!(set(&mut world, true).as_deref(), Some("http:1: pause"));
+    announce(&mut world, Action::Resume);
+    assert_eq!(set(&mut world, false).as_deref(), Some("http:1: resume"));
+    let by_tools = "GROUP config: convoke.group.paused=true";
+    assert_eq!(set(&mut world, true).as_deref(), Some(by_tools));
+    let by_tools = "GROUP config: convoke.group.paused=false";
+    assert_eq!(set(&mut world, false).as_deref(), Some(by_tools));
+    assert_eq!(
+        set(&mut world, true).as_deref().map(|d| &d[..5]),
+        Some("GROUP")
+    );
+}
+
+#[test]
 fn topics_that_grow_and_go_and_come_are_told_by_name() {
     let mut world = world();
     pair(&mut world);
@@ -190,13 +229,12 @@ fn a_rebalance_for_a_topic_counts_from_when_the_topic_changed() {
     settle(&mut world, &["a", "b", "c"]);
     world.advance(2_000);
     // Neither by a name nor by a pattern does anybody's heartbeat ask for a target: a timer does, later.
-    let changes: [(Cause, fn(&mut World)); 2] = [
-        (Cause::TopicGrown, |world| world.grow("t", 5)),
-        (Cause::TopicCreated, |world| {
-            world.create("v1", 1);
-        }),
-    ];
-    for (cause, change) in changes {
+    type Change = fn(&mut World);
+    let grows: Change = |world| world.grow("t", 5);
+    let comes: Change = |world| {
+        world.create("v1", 1);
+    };
+    for (cause, change) in [(Cause::TopicGrown, grows), (Cause::TopicCreated, comes)] {
         let at = world.now;
         change(&mut world);
         world.advance(2_000);

@@ -145,6 +145,7 @@ fn order(action: Action) -> Operate {
         operator: "op".into(),
         action,
         dry_run: false,
+        announces: false,
     }
 }
 
