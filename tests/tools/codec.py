@@ -40,6 +40,12 @@ class Reader:
                 return out
             shift += 7
 
+    def tags(self):
+        """Skips the tagged fields of a header."""
+        for _ in range(self.uvarint()):
+            self.uvarint()
+            self.take(self.uvarint())
+
 
 def default_of(field):
     kind, given = field["type"], field.get("default")
@@ -194,15 +200,25 @@ class Codec:
         raw = head + message.write(body)
         return struct.pack(">i", len(raw)) + raw
 
+    def request(self, api, version, raw):
+        """The body of a request frame without its length; all of it must have been read."""
+        message = self._message(api + "Request", version)
+        r = Reader(raw, 8)
+        r.take(max(r.number(">h"), 0))
+        if message.flexible:
+            r.tags()
+        body = message.read(r)
+        if r.at != len(raw):
+            raise Malformed("%d bytes follow the body" % (len(raw) - r.at))
+        return body
+
     def response(self, api, version, raw):
         """(correlation id, body) of a response frame without its length; all of it must have been read."""
         message = self._message(api + "Response", version)
         r = Reader(raw)
         correlation = r.number(">i")
         if message.flexible and api != "ApiVersions":
-            for _ in range(r.uvarint()):
-                r.uvarint()
-                r.take(r.uvarint())
+            r.tags()
         body = message.read(r)
         if r.at != len(raw):
             raise Malformed("%d bytes follow the body" % (len(raw) - r.at))

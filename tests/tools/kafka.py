@@ -43,6 +43,7 @@ APIS = {
     "ApiVersions": (18, 0),
     "CreateTopics": (19, 4),
     "DeleteTopics": (20, 1),
+    "CreatePartitions": (37, 1),
     "DeleteGroups": (42, 1),
     "ConsumerGroupHeartbeat": (68, 1),
     "OffsetCommit of consumer groups": (8, 9),
@@ -249,6 +250,14 @@ class Connection:
         r.i32()
         ((_, error),) = r.array(lambda: (r.string(), r.i16()))
         return error
+
+    def grow_topic(self, name, partitions):
+        """Gives a topic more partitions."""
+        r = self.call("CreatePartitions", i32(1) + string(name) + i32(partitions) + i32(-1) + i32(10_000) + i8(0))
+        r.i32()
+        ((_, error, message),) = r.array(lambda: (r.string(), r.i16(), r.string()))
+        if error:
+            raise Closed("CreatePartitions %s: error %d %s" % (name, error, message))
 
     def produce(self, topic, partition, batch, acks=-1):
         """One record batch. Returns (error, its first offset)."""
