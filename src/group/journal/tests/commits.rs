@@ -1,6 +1,7 @@
 //! Who commits and who fetches, conflicts, gaps, and the audit trail.
 
 use super::*;
+use crate::group::JournalConfig;
 
 fn commit(client: &str, topic: &str, offsets: &[(i32, i64)]) -> OffsetCommit {
     let partition = |(index, offset): &(i32, i64)| CommitPartition {
@@ -62,6 +63,30 @@ fn a_group_that_only_commits_is_simple_and_tells_who_does() {
         let (by, at) = commit.fetched_by.as_ref().expect("somebody fetched");
         assert_eq!((&*by.client_id, *at), ("y", world.now));
     }
+}
+
+#[test]
+fn switched_off_nobody_takes_down_who_commits() {
+    let journal = JournalConfig {
+        enable: false,
+        ..JournalConfig::default()
+    };
+    let config = GroupConfig {
+        journal,
+        ..config()
+    };
+    let mut world = World::new(config, &[("t", 3)]);
+    commits(&mut world, "x", &[(0, 5)]);
+    commits(&mut world, "y", &[(0, 4)]);
+    fetch(&mut world, "y");
+    let inspected = inspect(&mut world);
+    let [commit] = &inspected.commits[..] else {
+        panic!("{:?}", inspected.commits)
+    };
+    assert_eq!(commit.offset, 4);
+    assert_eq!((&commit.committed_by, &commit.fetched_by), (&None, &None));
+    assert_eq!((inspected.audit.len(), inspected.conflicts.len()), (0, 0));
+    assert_eq!(world.live.journal.bytes(), 0);
 }
 
 #[test]
