@@ -28,7 +28,8 @@ pub(super) struct Late {
 #[derive(Debug)]
 pub(super) struct Ban {
     who: Who,
-    /// A dynamic classic member comes back under another id: it is known by its client id and address.
+    /// A dynamic classic member comes back under another id, and so does franz-go's of the consumer protocol: it is known
+    /// by its client id and address.
     client: Option<Client>,
     until: Millis,
 }

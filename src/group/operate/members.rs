@@ -94,7 +94,7 @@ impl Coordinator {
         let is_classic = self.state.consumer(group_id).is_none();
         let by_address = |who: &Who, member: &MemberRef| {
             let anonymous = matches!(who, Who::Member(_)) && member.instance_id.is_none();
-            (is_classic && anonymous && ban_ms > 0).then(|| Client {
+            (anonymous && ban_ms > 0).then(|| Client {
                 id: member.client_id.clone(),
                 host: member.client_host.clone(),
             })
@@ -104,7 +104,7 @@ impl Coordinator {
             let client = members.first().and_then(|member| by_address(who, member));
             if let Some(client) = &client {
                 done.notes.push(format!(
-                    "A dynamic classic member comes back under another id: until the ban ends, nobody new with client id {:?} joins from {}.",
+                    "A dynamic member may come back under another id: until the ban ends, nobody new with client id {:?} joins from {}.",
                     client.id, client.host
                 ));
             }

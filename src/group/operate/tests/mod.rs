@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::group::consumer::tests::world::{classic_join, classic_sync, joining};
+use crate::group::consumer::tests::world::{beating, classic_join, classic_sync, joining};
 use crate::group::operator::Setting;
 use crate::group::operator::{Action, Aim, Move, NotDone, NotDoneKind, Operate, Operated, Who};
 use crate::group::request::{
@@ -474,5 +474,31 @@ fn who_is_kept_out_is_told_late_but_no_later_than_the_ban_ends() {
         world.advance(0);
         assert_eq!(error(world.answer(third)), Some(ErrorCode::None));
         assert!(world.live.orders.is_empty());
+    }
+}
+
+#[test]
+fn who_is_kept_out_by_member_id_cannot_come_back_under_another() {
+    let mut world = World::new();
+    world.ask(Request::ConsumerHeartbeat(joining("m", &["t"])));
+    world.ask(Request::ConsumerHeartbeat(joining("n", &["t"])));
+    let members = vec![Who::Member("m".into())];
+    let ban_ms = 1_500;
+    let done = world.operate(Action::Kick { members, ban_ms }).unwrap();
+    assert_eq!((done.members.len(), done.notes.len()), (1, 1));
+    // As franz-go does.
+    let other_id = world.send(Request::ConsumerHeartbeat(joining("o", &["t"])));
+    let stays = world.ask(Request::ConsumerHeartbeat(beating("n", 2)));
+    let Reply::ConsumerHeartbeat(stays) = stays else {
+        panic!("{stays:?}");
+    };
+    assert_eq!(stays.error, ErrorCode::None);
+    assert!(world.answer(other_id).is_none());
+    world.advance(1_000);
+    match world.answer(other_id) {
+        Some(Reply::ConsumerHeartbeat(reply)) => {
+            assert_eq!(reply.error, ErrorCode::CoordinatorLoadInProgress);
+        }
+        other => panic!("{other:?}"),
     }
 }
