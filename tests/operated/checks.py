@@ -121,9 +121,33 @@ def a_stuck_member_ends_a_reset_by_its_timeout(group):
     return "%d ms, then its commit was told %s" % (answer["took_ms"], done["err"])
 
 
+def owned(row):
+    """The partitions of a member's row."""
+    return {p for topic in row["owned"] for p in topic["partitions"]}
+
+
+def a_commit_of_what_was_read_before_a_reset_is_refused(group):
+    """A member that goes on without the partition, whose application commits what it once read of it."""
+    p = min(group.members[0].owned)
+    low, t = group.watch.now(), time.time()
+    answer = group.reset("http", {"offset": 88}, [p])
+    answered = time.time()
+    check([row["to"] for row in answer["offsets"]] == [88], "moved was %s" % answer["offsets"])
+    group.settle()
+    other = next(m for m in group.members if p not in m.owned)
+    done = other.outcome(other.say("insist %d %d" % (p, low[p])))
+    check(not done["ok"], "a commit of the time before was taken")
+    group.settle()
+    group.moved(t, answered, {p: 88}, low)
+    return "it was told %s" % done["err"]
+
+
 def preview_and_kick_with_a_ban(group):
-    """What is previewed without a member comes true when it is kicked; it stays out, asks quietly, and comes back."""
+    """What is previewed without a member comes true when it is kicked; it stays out, asks quietly, and comes back. Eager
+    members are named by client id, the others by member id."""
     site, kicked = group.site, group.members[1]
+    kind, name = ("client", kicked.name) if group.protocol == "eager" else ("member", kicked.id)
+    kick = ("kick", group.group, "--" + kind, name, "--ban-ms", str(BAN_MS))
     others = [m for m in group.members if m is not kicked]
     preview = {"members_removed": [{"client_id": kicked.name}]}
     if group.protocol == "cooperative":
@@ -131,25 +155,28 @@ def preview_and_kick_with_a_ban(group):
         check(status == 409 and "cooperative-sticky" in problem["detail"], "%d %s" % (status, problem))
         preview["assignor"] = "uniform"
     previewed = site.need("POST", group.path("/preview"), preview)
-    due = {row["member"]["member_id"]: {p for t in row["owned"] for p in t["partitions"]} for row in previewed["members"]}
+    due = {row["member"]["member_id"]: owned(row) for row in previewed["members"]}
     check(set(due) == {m.id for m in others}, "previewed are %s" % sorted(due))
     with site.bans:
-        dry = site.tell("kick", group.group, "--client", kicked.name, "--ban-ms", str(BAN_MS), "--dry-run")
+        dry = site.tell(*kick, "--dry-run")
         check(dry["dry_run"] and [r["member"]["client_id"] for r in dry["members"]] == [kicked.name], "the dry run: %s" % dry)
         check(group.document()["summary"]["member_count"] == 3, "the dry run kicked")
         errors = ("convoke_request_errors_total", {"error": "COORDINATOR_LOAD_IN_PROGRESS"})
         asked, low, t = site.metric(errors[0], **errors[1]), group.watch.now(), time.time()
-        answer = site.tell("kick", group.group, "--client", kicked.name, "--ban-ms", str(BAN_MS))
+        answer = site.tell(*kick)
         (row,) = answer["members"]
-        gives_up = {p for t_ in row["gives_up"] for p in t_["partitions"]}
-        check(row["change"] == "removed" and gives_up == {p for t_ in dry["members"][0]["gives_up"] for p in t_["partitions"]}, "kicked: %s" % row)
+        gives_up = {p for topic in row["gives_up"] for p in topic["partitions"]}
+        check(row == dry["members"][0] and row["change"] == "removed", "told was %s, done was %s" % (dry["members"], row))
         group.settle(others)
         if group.protocol != "cooperative":
             now = {m.id: set(m.owned) for m in others}
             check(now == due, "previewed was %s, what came is %s" % (due, now))
-        banned = group.document()["banned"]
-        check([b["client_id"] for b in banned] == [kicked.name], "banned: %s" % banned)
-        until_ms = banned[0]["until_ms"]
+        (banned,) = group.document()["banned"]
+        check(banned[kind + "_id"] == name, "banned is %s" % banned)
+        until_ms = banned["until_ms"]
+        previewed = None
+        if group.protocol == "consumer":
+            previewed = site.tell("preview", group.group, "--add", "1")
         until("it is back", lambda: any(e["ev"] == "assigned" and e["t"] * 1000 >= until_ms for e in kicked.since(t)))
         asks = site.metric(errors[0], **errors[1]) - asked
     early = [e for e in kicked.since(t, "assigned") if e["p"] and e["t"] * 1000 < until_ms]
@@ -157,6 +184,12 @@ def preview_and_kick_with_a_ban(group):
     check(any(e["ev"] == "lost" for e in kicked.since(t)) or gives_up <= {p for e in kicked.since(t, "revoked") for p in e["p"]}, "it has not noticed")
     check(1 <= asks <= ASKS_PER_SECOND * BAN_MS / 1000, "it asked %d times in %d ms" % (asks, BAN_MS))
     group.settle()
+    if previewed:
+        # It came back as the member that was supposed.
+        due = {row["member"]["member_id"]: owned(row) for row in previewed["members"]}
+        due[kicked.id] = due.pop("new-1")
+        now = {m.id: set(m.owned) for m in group.members}
+        check(now == due, "previewed was %s, what came is %s" % (due, now))
     check(not group.document()["banned"], "the ban does not end")
     for p in ALL:
         group.goes_on(p, t, low=low[p])
@@ -193,7 +226,8 @@ def pause_and_resume(group):
     check({row["member"]["member_id"] for row in document["members"]} == ids, "members are others")
     paused, committed, ends = time.time(), group.watch.now(), dict(group.producer.ends)
     until("more is written", lambda: all(group.producer.ends[p] > ends[p] + 20 for p in ALL))
-    check(not any(m.since(paused, "read", "assigned") and any(e["ev"] == "read" or e["p"] for e in m.since(paused, "read", "assigned")) for m in group.members), "somebody read in the pause")
+    news = [e for m in group.members for e in m.since(paused, "read", "assigned") if e.get("m") or e.get("p")]
+    check(not news, "in the pause: %s" % news[:3])
     check(group.watch.now() == committed, "commits in the pause: %s, then %s" % (committed, group.watch.now()))
     resumed = time.time()
     site.need("POST", group.path("/resume"), {})
@@ -318,7 +352,7 @@ def a_drained_member_ends_with_nothing_and_goes_unnoticed(group):
     had = set(drained.owned)
     dry = group.site.need("POST", group.path("/drain"), {"member": {"client_id": drained.name}, "dry_run": True})
     (row,) = dry["members"]
-    check(row["change"] == "drained" and {p for t_ in row["gives_up"] for p in t_["partitions"]} == had, "the dry run: %s" % row)
+    check(row["change"] == "drained" and {p for topic in row["gives_up"] for p in topic["partitions"]} == had, "the dry run: %s" % row)
     check(drained.owned == had, "the dry run drained")
     answer = group.site.tell("drain", group.group, "--member", drained.id)
     (row,) = answer["members"]
@@ -327,11 +361,11 @@ def a_drained_member_ends_with_nothing_and_goes_unnoticed(group):
     rows = {r["member"]["member_id"]: r for r in document["members"]}
     check(drained.id in rows and not rows[drained.id]["owned"], "it has %s" % rows.get(drained.id))
     group.settle(others, also=[drained])
-    owned, gone = {m.id: set(m.owned) for m in others}, time.time()
+    before, gone = {m.id: set(m.owned) for m in others}, time.time()
     drained.close()
     group.members = others
     group.settle()
-    check(owned == {m.id: set(m.owned) for m in others}, "partitions moved when it went")
+    check(before == {m.id: set(m.owned) for m in others}, "partitions moved when it went")
     if group.protocol != "eager":
         group.undisturbed(gone, others, ALL)
     for p in ALL:
@@ -366,6 +400,7 @@ MEMBERS = [
     backup_clone_and_restore_while_members_run,
     a_reset_waits_for_a_member_that_works_on_what_it_read,
     a_stuck_member_ends_a_reset_by_its_timeout,
+    a_commit_of_what_was_read_before_a_reset_is_refused,
     pause_and_resume,
     rebalance_by_order,
     preview_and_kick_with_a_ban,

@@ -17,7 +17,8 @@ With `parts=0,1` it is in assign mode. It tells what it does as JSON lines, `t` 
 
 and obeys, each with a line {"ev": "done", "ok": …}: `close`; `hold MS`: says {"ev": "holds", …}, then works so long on
 what it has read, and polls nothing; `commit PARTITION OFFSET …`: synchronously, before it polls again, unless
-it has been told meanwhile that it has lost one of them (err LOST), as an application would; `config KEY VALUE`: sets a GROUP config and reads it back.
+it has been told meanwhile that it has lost one of them (err LOST), as an application should; `insist …`: the same
+whatever it has been told, as some do; `config KEY VALUE`: sets a GROUP config and reads it back.
 """
 
 import json

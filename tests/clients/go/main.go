@@ -23,11 +23,13 @@ type offsets = map[string]map[int32]kgo.EpochOffset
 type event = map[string]any
 
 var (
-	args      = map[string]string{}
-	printing  sync.Mutex
-	owned     = map[int32]bool{}
-	owning    sync.Mutex
-	lastError string
+	args     = map[string]string{}
+	printing sync.Mutex
+	owned    = map[int32]bool{}
+	owning   sync.Mutex
+	// What is uncommitted is looked up before the library puts commits in order: two at a time could go back.
+	committing sync.Mutex
+	lastError  string
 )
 
 func tell(name string, rest event) {
@@ -75,6 +77,12 @@ func indexes(of map[string][]int32) []int32 {
 		out = append(out, partitions...)
 	}
 	return out
+}
+
+func commitUncommitted(ctx context.Context, client *kgo.Client) event {
+	committing.Lock()
+	defer committing.Unlock()
+	return outcome(client.CommitUncommittedOffsets(ctx))
 }
 
 func own(partitions []int32, has bool) []int32 {
@@ -157,7 +165,7 @@ func main() {
 			kgo.OnPartitionsRevoked(func(ctx context.Context, client *kgo.Client, of map[string][]int32) {
 				// The library does so by itself only where nobody else listens.
 				if commits != "sync" {
-					tell("commit", outcome(client.CommitUncommittedOffsets(ctx)))
+					tell("commit", commitUncommitted(ctx, client))
 				}
 				tell("revoked", event{"p": own(indexes(of), false)})
 			}),
@@ -210,7 +218,7 @@ func main() {
 				if args["parts"] == "" {
 					client.AllowRebalance()
 					if commits != "sync" {
-						client.CommitUncommittedOffsets(ctx)
+						commitUncommitted(ctx, client)
 					}
 					err = client.LeaveGroupContext(ctx)
 				}
@@ -225,13 +233,13 @@ func main() {
 				tell("holds", event{})
 				time.Sleep(time.Duration(number(words[1])) * time.Millisecond)
 				tell("done", event{"ok": true})
-			case "commit":
+			case "commit", "insist":
 				what, isLost := map[int32]kgo.EpochOffset{}, false
 				owning.Lock()
 				for i := 1; i < len(words); i += 2 {
 					p := int32(number(words[i]))
 					what[p] = kgo.EpochOffset{Epoch: -1, Offset: number(words[i+1])}
-					isLost = isLost || args["parts"] == "" && !owned[p]
+					isLost = isLost || words[0] == "commit" && args["parts"] == "" && !owned[p]
 				}
 				owning.Unlock()
 				if isLost {
@@ -310,7 +318,7 @@ func read(client *kgo.Client, topic, commits string) bool {
 	case "sync":
 		tell("commit", outcome(commitSync(client, offsets{topic: done})))
 	case "revoke":
-		tell("commit", outcome(client.CommitUncommittedOffsets(context.Background())))
+		tell("commit", commitUncommitted(context.Background(), client))
 	}
 	return true
 }

@@ -187,12 +187,12 @@ public final class Member implements ConsumerRebalanceListener {
                 Thread.sleep(Long.parseLong(words[1]));
                 tell("done", outcome(null));
             }
-            case "commit" -> {
+            case "commit", "insist" -> {
                 Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
                 for (int i = 1; i < words.length; i += 2) {
                     offsets.put(new TopicPartition(topic, Integer.parseInt(words[i])), new OffsetAndMetadata(Long.parseLong(words[i + 1])));
                 }
-                if (!owned.containsAll(offsets.keySet())) {
+                if (words[0].equals("commit") && !owned.containsAll(offsets.keySet())) {
                     tell("done", ",\"ok\":false,\"err\":\"LOST\"");
                     return true;
                 }

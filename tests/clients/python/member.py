@@ -117,10 +117,10 @@ def obey(line):
         tell("holds")
         time.sleep(int(words[1]) / 1000)
         tell("done", ok=True)
-    elif words[0] == "commit":
+    elif words[0] in ("commit", "insist"):
         numbers = [int(word) for word in words[1:]]
         offsets = dict(zip(numbers[::2], numbers[1::2]))
-        is_lost = "parts" not in ARGS and not owned.issuperset(offsets)
+        is_lost = words[0] == "commit" and "parts" not in ARGS and not owned.issuperset(offsets)
         tell("done", **(dict(ok=False, err="LOST") if is_lost else commit(offsets)))
     elif words[0] == "config":
         tell("done", **configure(words[1], words[2]))
