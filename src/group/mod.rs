@@ -229,6 +229,7 @@ impl Coordinator {
     pub fn loaded(&mut self, now: Millis, actions: &mut Actions) {
         self.load_classic(now, actions);
         self.load_consumer(now);
+        self.load_fences(now);
         let first_check = now.plus(self.config.offsets_retention_check_interval_ms.max(1));
         self.timers.arm(Timer::OffsetExpiry, first_check);
     }

@@ -231,6 +231,11 @@ impl Coordinator {
                     *left -= usize::from(is_new);
                 }
                 let offset = partition.offset;
+                let moved = if self.orders.is_empty() {
+                    None
+                } else {
+                    self.still_moved(now, &request.group_id, &name, index)
+                };
                 let value = OffsetValue {
                     offset,
                     leader_epoch: if expire_timestamp.is_some() {
@@ -246,6 +251,7 @@ impl Coordinator {
                     } else {
                         topic.id
                     },
+                    moved,
                 };
                 self.emit(
                     Record::OffsetCommit {
@@ -605,6 +611,7 @@ impl Coordinator {
             }
         }
         self.give_up_empty(group_id, actions);
+        self.forget_fences(group_id);
         self.journal.forget(group_id);
         let Some(entry) = self.state.group(group_id) else {
             return;
@@ -660,6 +667,7 @@ impl Coordinator {
 
     /// Looks through all offsets for those whose time is over (KIP-211), and removes Empty groups without offsets.
     pub(super) fn expire_offsets(&mut self, now: Millis, actions: &mut Actions) {
+        self.drop_all_old_fences(now);
         let soon = now.plus(WARNING_MS);
         let mut expiring = 0;
         for group_id in self.state.group_ids() {

@@ -115,6 +115,17 @@ pub struct OffsetValue {
     pub expire_timestamp: Option<Millis>,
     /// The topic's id at the time; zero if it was not known.
     pub topic_id: TopicId,
+    /// It was moved by an operator not long ago. Kafka knows nothing of this field, and skips it.
+    pub moved: Option<Box<Moved>>,
+}
+
+/// What a member must show before it may commit after a move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// Since this generation or epoch, or a later one, it must have the partition.
+    pub since: i32,
+    /// Until then. Later than that nobody works any more on what was read before the move.
+    pub until: Millis,
 }
 
 /// A classic group.
@@ -126,7 +137,8 @@ pub struct GroupValue {
     pub generation: i32,
     /// The chosen protocol.
     pub protocol: Option<Arc<str>>,
-    /// The leader.
+    /// The leader. `None` and the empty id: the group is about to gather, without one since it turned classic, with the
+    /// empty id by an operator's order.
     pub leader: Option<MemberId>,
     /// When the group came into its state; −1 if not known (older schemas).
     pub current_state_timestamp: Millis,

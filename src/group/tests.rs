@@ -648,6 +648,7 @@ fn a_stamp_that_is_no_time_does_not_move_the_clock() {
         commit_timestamp,
         expire_timestamp: None,
         topic_id: TopicId::ZERO,
+        moved: None,
     };
     let group_id: GroupId = "g".into();
     let mut loaded = Coordinator::new(no_delay(), Arc::default(), 1);

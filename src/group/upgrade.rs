@@ -368,7 +368,7 @@ impl Coordinator {
 
     /// Removes a consumer group without members, so that a classic one can be made in its place. Its offsets stay.
     pub(super) fn give_up_empty(&mut self, group_id: &GroupId, actions: &mut Actions) {
-        self.forget_fences(group_id);
+        self.renumber_fences(group_id);
         self.forget_live(group_id);
         let group = self.state.consumer(group_id);
         for tombstone in group

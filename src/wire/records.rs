@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use ::bytes::{BufMut, Bytes, BytesMut};
 
-use super::bytes::{Read, Reader, Writer};
+use super::bytes::{Read, Reader, Tagged, Writer};
 use super::guard::{Flaw, Refusal};
 use crate::group::record::{
     AssignedPartitions, ClassicMemberValue, ConsumerGroupValue, ConsumerMemberValue,
-    CurrentAssignmentValue, GroupMemberValue, GroupValue, MemberState, OffsetValue, Record,
+    CurrentAssignmentValue, GroupMemberValue, GroupValue, MemberState, Moved, OffsetValue, Record,
     RegexValue, TargetMetadataValue,
 };
 use crate::group::request::{IdPartitions, Protocol};
@@ -526,6 +526,9 @@ fn write_tag_unless(w: &mut Writer, is_default: bool, field: &dyn Fn(&mut Writer
     }
 }
 
+/// The tagged field in which an offset says that an operator moved it. Kafka numbers its own fields from 0, one by one.
+const MOVED_TAG: u32 = 10_000;
+
 /// Offset commits: 1 had an expiry; 3 leader epoch; 4 flexible, topic id.
 fn offset_value(r: &mut Reader<'_>, version: i16) -> Read<OffsetValue> {
     let offset = r.i64()?;
@@ -533,13 +536,19 @@ fn offset_value(r: &mut Reader<'_>, version: i16) -> Read<OffsetValue> {
     let metadata = r.string()?;
     let commit_timestamp = Millis(r.i64()?);
     let expire = if version == 1 { r.i64()? } else { -1 };
-    let mut topic_id = TopicId::ZERO;
+    let (mut topic_id, mut moved) = (TopicId::ZERO, None);
     r.known_tags(|r, tag| {
-        let known = tag == 0;
-        if known {
-            topic_id = r.topic_id()?;
+        match tag {
+            0 => topic_id = r.topic_id()?,
+            MOVED_TAG => {
+                moved = Some(Box::new(Moved {
+                    since: r.i32()?,
+                    until: Millis(r.i64()?),
+                }));
+            }
+            _ => return Ok(false),
         }
-        Ok(known)
+        Ok(true)
     })?;
     let expire_timestamp = (expire != -1).then_some(Millis(expire));
     let value = OffsetValue {
@@ -549,6 +558,7 @@ fn offset_value(r: &mut Reader<'_>, version: i16) -> Read<OffsetValue> {
         commit_timestamp,
         expire_timestamp,
         topic_id,
+        moved,
     };
     Ok(value)
 }
@@ -563,7 +573,16 @@ fn write_offset_value(w: &mut Writer, value: &OffsetValue) {
         w.i32(value.leader_epoch);
         w.string(&value.metadata);
         w.i64(value.commit_timestamp.0);
-        write_tag_unless(w, value.topic_id.is_zero(), &|w| w.topic_id(value.topic_id));
+        let topic_id = |w: &mut Writer| w.topic_id(value.topic_id);
+        let Some(moved) = &value.moved else {
+            return write_tag_unless(w, value.topic_id.is_zero(), &topic_id);
+        };
+        let moved = |w: &mut Writer| {
+            w.i32(moved.since);
+            w.i64(moved.until.0);
+        };
+        let tags: [Tagged<'_>; 2] = [(0, &topic_id), (MOVED_TAG, &moved)];
+        w.tagged(&tags[usize::from(value.topic_id.is_zero())..]);
     }
 }
 

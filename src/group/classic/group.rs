@@ -17,6 +17,10 @@ use crate::group::subscription;
 use crate::group::timers::Timer;
 use crate::group::types::{Client, InstanceId, MemberId, Millis, TopicName};
 
+/// Recorded instead of the leader of a generation in which members lack something by an operator's order, or which has
+/// yet to be assigned after one: whoever loads the record knows nothing of the order, and has the group gather anew.
+pub(in crate::group) const BY_ORDER: &str = "";
+
 /// Where a group stands. Kafka's Dead does not exist here: a group that is gone is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::group) enum Phase {
@@ -111,6 +115,8 @@ pub(in crate::group) struct Group {
     subscribed: Option<BTreeSet<TopicName>>,
     /// How far it has come in taking what members must not own.
     pub(in crate::group) clearing: Clearing,
+    /// Members of this generation lack what an operator's order withholds.
+    pub(in crate::group) is_partial: bool,
     /// What the members weigh.
     weight: usize,
     tally: Tally,
@@ -138,6 +144,7 @@ impl Group {
             owing_sync: 0,
             subscribed: None,
             clearing: Clearing::default(),
+            is_partial: false,
             weight: 0,
             tally: Tally::default(),
         }
@@ -190,7 +197,7 @@ impl Group {
         }
         group.protocol_type = value.protocol_type.clone();
         group.protocol = value.protocol.clone();
-        if value.leader.is_some() {
+        if value.leader.as_deref().is_some_and(|id| id != BY_ORDER) {
             group.leader = value.leader.clone();
         }
         group.phase = Phase::Stable;
@@ -243,7 +250,11 @@ impl Group {
             protocol_type: self.protocol_type.clone(),
             generation: self.generation,
             protocol: self.protocol.clone(),
-            leader: self.leader.clone(),
+            leader: if self.is_partial {
+                Some(BY_ORDER.into())
+            } else {
+                self.leader.clone()
+            },
             current_state_timestamp: self.state_timestamp,
             members: self
                 .members
@@ -310,7 +321,7 @@ impl Group {
         self.members.contains_key(member_id)
     }
 
-    pub(super) fn member(&self, member_id: &str) -> Option<&Member> {
+    pub(in crate::group) fn member(&self, member_id: &str) -> Option<&Member> {
         self.members.get(member_id)
     }
 

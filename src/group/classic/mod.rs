@@ -21,7 +21,7 @@ mod group;
 mod join;
 mod rebalance;
 
-pub(super) use group::{Group, Member, Phase};
+pub(super) use group::{BY_ORDER, Group, Member, Phase};
 
 use super::journal::Triggers;
 use super::operator::{MemberRef, Trigger};
@@ -304,6 +304,8 @@ impl Coordinator {
             } else if value.leader.is_none() {
                 // It turned classic and was about to gather.
                 self.rebalance(now, &group_id, &mut group, Cause::Migration, actions);
+            } else if value.leader.as_deref() == Some(BY_ORDER) {
+                self.rebalance(now, &group_id, &mut group, Cause::Operator, actions);
             }
             self.keep(group_id, group);
         }

@@ -416,15 +416,20 @@ impl Coordinator {
         let mut by_member: BTreeMap<MemberId, Bytes> = assignments.into_iter().collect();
         let strips = self.withholds(group_id) && &*group.protocol_type == "consumer";
         let protocol = group.protocol.clone();
+        let mut is_partial = false;
         for (member_id, member) in group.members_mut() {
             let given = by_member.remove(member_id).unwrap_or_default();
             member.assignment = if strips {
                 let name = protocol.as_deref().unwrap_or("");
-                self.stripped(group_id, member_id, given, || member.metadata_for(name))
+                let whole = given.clone();
+                let left = self.stripped(group_id, member_id, given, || member.metadata_for(name));
+                is_partial |= left != whole;
+                left
             } else {
                 given
             };
         }
+        group.is_partial = is_partial;
         group.phase = Phase::Stable;
         group.state_timestamp = now;
         self.stats.classic_completed_rebalances += 1;

@@ -3,23 +3,27 @@
 //!
 //! A member commits for a moved partition only if it was given it anew. Old generations and epochs are refused anyway;
 //! the fence is for members that go on to the new epoch without the partition, and whose application commits what it had
-//! read before. It stands for as long as the members may still work on that, and dies with the process: after that the
-//! ordinary rules hold.
+//! read before. It stands for as long as members, those that left before the move too, may still work on that. The moved
+//! offset itself says so in the log, and so do those that are committed after it, so that a restart does not open it; only
+//! an offset that was forgotten has no such mark.
 
 use super::orders::Partitions;
 use crate::group::Coordinator;
 use crate::group::reconcile::epoch_of;
+use crate::group::record::Moved;
 use crate::group::request::{ErrorCode, OffsetCommit};
 use crate::group::subscription::Assignment;
-use crate::group::types::{Millis, TopicId, TopicName};
+use crate::group::types::{GroupId, Millis, TopicId, TopicName};
+
+/// For how long a member that was gone when offsets were moved may still work on what it had read: the interval within
+/// which clients must poll again, as Kafka's have it by default (`max.poll.interval.ms`).
+const ABSENT_MS: i64 = 300_000;
 
 /// The partitions that were moved by one reset.
 #[derive(Debug)]
 struct Fence {
     partitions: Partitions,
-    /// Whoever has a partition since this epoch has it anew.
-    since: i32,
-    until: Millis,
+    moved: Moved,
 }
 
 /// The fences of a group, oldest first.
@@ -31,7 +35,7 @@ impl Fences {
         self.0.is_empty()
     }
 
-    pub(super) fn add(&mut self, partitions: Partitions, since: i32, until: Millis) {
+    pub(super) fn add(&mut self, partitions: Partitions, moved: Moved) {
         // What was moved before is fenced by the newer move.
         for fence in &mut self.0 {
             for (topic, moved) in &partitions {
@@ -41,25 +45,96 @@ impl Fences {
             }
             fence.partitions.retain(|_, of_it| !of_it.is_empty());
         }
-        self.0.push(Fence {
-            partitions,
-            since,
-            until,
-        });
+        self.0.push(Fence { partitions, moved });
         self.0.retain(|fence| !fence.partitions.is_empty());
     }
 
-    /// Since which epoch a partition must be had.
-    fn since(&self, now: Millis, topic: &str, partition: i32) -> Option<i32> {
+    /// What a member must show to commit for a partition.
+    fn of(&self, now: Millis, topic: &str, partition: i32) -> Option<&Moved> {
         let stands = |fence: &&Fence| {
             let of_it = fence.partitions.get(topic);
-            fence.until > now && of_it.is_some_and(|of_it| of_it.contains(&partition))
+            fence.moved.until > now && of_it.is_some_and(|of_it| of_it.contains(&partition))
         };
-        self.0.iter().find(stands).map(|fence| fence.since)
+        self.0.iter().find(stands).map(|fence| &fence.moved)
     }
 }
 
 impl Coordinator {
+    /// What members of a group must show if its offsets are moved now.
+    pub(super) fn moved(&self, now: Millis, group_id: &str) -> Moved {
+        let patience_ms = self.patience_ms(group_id);
+        let absent_ms = if self.has_members(group_id) {
+            0
+        } else {
+            ABSENT_MS
+        };
+        Moved {
+            since: self.number_of(group_id),
+            until: now.plus(patience_ms.max(absent_ms)),
+        }
+    }
+
+    /// The epoch of a group, or its generation.
+    fn number_of(&self, group_id: &str) -> i32 {
+        if let Some(group) = self.classic.get(group_id) {
+            return group.generation();
+        }
+        let Some(entry) = self.state.group(group_id) else {
+            return 0;
+        };
+        let classic = entry.classic.as_ref().map(|value| value.generation);
+        let consumer = entry.consumer.as_ref().map(|group| group.epoch());
+        consumer.or(classic).unwrap_or(0)
+    }
+
+    /// Nobody may commit for partitions whose offsets have just been moved but who has them anew.
+    pub(super) fn put_fence(&mut self, group_id: &GroupId, partitions: Partitions, moved: Moved) {
+        let orders = self.orders.entry(group_id.clone()).or_default();
+        orders.fences.add(partitions, moved);
+        self.tidy_orders(group_id);
+    }
+
+    /// What a new commit for a partition has to carry on: the fence stands beyond the first one after the move.
+    pub(in crate::group) fn still_moved(
+        &self,
+        now: Millis,
+        group_id: &str,
+        topic: &str,
+        partition: i32,
+    ) -> Option<Box<Moved>> {
+        let orders = self.orders.get(group_id)?;
+        let moved = orders.fences.of(now, topic, partition)?;
+        Some(Box::new(moved.clone()))
+    }
+
+    /// The fences of moves that are recorded stand again.
+    pub(in crate::group) fn load_fences(&mut self, now: Millis) {
+        if !self.state.has_moved() {
+            return;
+        }
+        for group_id in self.state.group_ids() {
+            let Some(entry) = self.state.group(&group_id) else {
+                continue;
+            };
+            let mut fences: Vec<(Moved, Partitions)> = Vec::new();
+            for (topic, partition, value) in entry.offsets.iter() {
+                let Some(moved) = value.moved.as_deref().filter(|moved| moved.until > now) else {
+                    continue;
+                };
+                let place = fences.iter().position(|(other, _)| other == moved);
+                let place = place.unwrap_or_else(|| {
+                    fences.push((moved.clone(), Partitions::new()));
+                    fences.len() - 1
+                });
+                let of_topic = fences[place].1.entry(topic.clone()).or_default();
+                of_topic.insert(partition);
+            }
+            for (moved, partitions) in fences {
+                self.put_fence(&group_id, partitions, moved);
+            }
+        }
+    }
+
     /// Why one partition of an otherwise good commit is refused, if it is.
     pub(in crate::group) fn fenced(
         &self,
@@ -71,7 +146,8 @@ impl Coordinator {
         let orders = self.orders.get(&*request.group_id)?;
         let held = orders.held.get(topic);
         let is_held = held.is_some_and(|of_it| of_it.contains(&partition));
-        let since = orders.fences.since(now, topic, partition);
+        let moved = orders.fences.of(now, topic, partition);
+        let since = moved.map(|moved| moved.since);
         if !is_held && since.is_none() {
             return None;
         }
@@ -82,6 +158,8 @@ impl Coordinator {
             let mut had = lists
                 .into_iter()
                 .filter_map(|list| epoch_of(list, topic_id, partition));
+            // Where the epochs have begun anew, an old one says nothing.
+            let since = since.filter(|since| *since <= group.epoch());
             let since = since.unwrap_or(i32::MIN);
             // What a static member has kept while it was away, it has since epoch 0.
             let is_anew =
@@ -97,7 +175,10 @@ impl Coordinator {
         // While offsets of a classic group are about to be moved, its members may commit: the move comes last.
         since?;
         let group = self.classic.get(&*request.group_id)?;
-        let member = group.members().find(|(id, _)| **id == request.member_id)?.1;
+        if &**group.protocol_type() != "consumer" {
+            return None;
+        }
+        let member = group.member(&request.member_id)?;
         let given = Assignment::parse(member.assignment());
         let has = given.is_some_and(|given| {
             let mut topics = given.partitions.iter();
@@ -106,7 +187,7 @@ impl Coordinator {
         (!has).then_some(ErrorCode::RebalanceInProgress)
     }
 
-    /// The group begins anew, and so do its epochs.
+    /// The group is gone, and what was moved in it.
     pub(in crate::group) fn forget_fences(&mut self, group_id: &str) {
         if let Some(orders) = self.orders.get_mut(group_id) {
             orders.fences = Fences::default();
@@ -114,10 +195,27 @@ impl Coordinator {
         }
     }
 
+    /// The group's epochs begin anew: whoever has a partition has it since the move.
+    pub(in crate::group) fn renumber_fences(&mut self, group_id: &str) {
+        if let Some(orders) = self.orders.get_mut(group_id) {
+            for fence in &mut orders.fences.0 {
+                fence.moved.since = 0;
+            }
+        }
+    }
+
     /// Fences that no longer stand are forgotten.
     pub(super) fn drop_old_fences(&mut self, now: Millis, group_id: &str) {
         if let Some(orders) = self.orders.get_mut(group_id) {
-            orders.fences.0.retain(|fence| fence.until > now);
+            orders.fences.0.retain(|fence| fence.moved.until > now);
         }
+    }
+
+    /// As [`Self::drop_old_fences`], for every group.
+    pub(in crate::group) fn drop_all_old_fences(&mut self, now: Millis) {
+        self.orders.retain(|_, orders| {
+            orders.fences.0.retain(|fence| fence.moved.until > now);
+            !orders.is_idle()
+        });
     }
 }

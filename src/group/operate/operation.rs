@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::orders::Partitions;
-use crate::group::classic::Phase;
+use crate::group::classic::{BY_ORDER, Phase};
 use crate::group::operator::{
     MemberChange, MemberRef, Move, NotDone, NotDoneKind, OffsetChange, Operated,
 };
+use crate::group::record::Record;
 use crate::group::request::{Reply, RequestId};
 use crate::group::subscription::{Assignment, Subscription};
 use crate::group::timers::Timer;
@@ -154,7 +155,7 @@ impl Coordinator {
     }
 
     /// How long members may take.
-    fn patience_ms(&self, group_id: &str) -> i64 {
+    pub(super) fn patience_ms(&self, group_id: &str) -> i64 {
         let longest = |(session_ms, rebalance_ms): (i64, i64), more: (i64, i64)| {
             (session_ms.max(more.0), rebalance_ms.max(more.1))
         };
@@ -395,16 +396,8 @@ impl Coordinator {
         let task = std::mem::replace(&mut operation.task, Task::Pause);
         let mut offsets = Vec::new();
         if let Task::Reset(moves) = task {
-            let (planned, notes) = self.plan_moves(now, group_id, &moves);
-            offsets = self.move_offsets(now, group_id, planned, actions);
-            let patience_ms = self.patience_ms(group_id);
-            let mut held = Partitions::new();
             if let Some(orders) = self.orders.get_mut(group_id) {
-                held = std::mem::take(&mut orders.held);
-                if let Some(operation) = &mut orders.operation {
-                    operation.notes.extend(notes);
-                    fill_owners(&mut offsets, operation);
-                }
+                orders.held.clear();
             }
             let settled = self
                 .classic
@@ -419,15 +412,14 @@ impl Coordinator {
             if owes {
                 self.tell_members(now, group_id, actions);
             }
-            if kind != Kind::Empty {
-                let since = self
-                    .state
-                    .consumer(group_id)
-                    .map_or(0, |group| group.epoch());
-                let until = now.plus(patience_ms);
-                if let Some(orders) = self.orders.get_mut(group_id) {
-                    orders.fences.add(held, since, until);
-                }
+            let (planned, notes) = self.plan_moves(now, group_id, &moves);
+            offsets = self.move_offsets(now, group_id, planned, actions);
+            if kind == Kind::Classic && !settled {
+                self.record_gathering(group_id, actions);
+            }
+            if let Some(operation) = self.operation_of(group_id) {
+                operation.notes.extend(notes);
+                fill_owners(&mut offsets, operation);
             }
         }
         let done = self.operation_of(group_id).map(|operation| Operated {
@@ -437,6 +429,20 @@ impl Coordinator {
             took_ms: now.since(operation.began),
         });
         self.end(now, group_id, Ok(done.unwrap_or_default()), actions);
+    }
+
+    /// Records that a classic group has gone on to the generation in which everybody has let go: after a restart nobody
+    /// may commit in the one before, and the group gathers anew.
+    fn record_gathering(&mut self, group_id: &GroupId, actions: &mut Actions) {
+        let Some(mut value) = self.classic.get(group_id).map(|group| group.value()) else {
+            return;
+        };
+        value.leader = Some(BY_ORDER.into());
+        let record = Record::GroupMetadata {
+            group_id: group_id.clone(),
+            value: Some(value.into()),
+        };
+        self.emit(record, actions);
     }
 
     /// Answers an operation and forgets it.

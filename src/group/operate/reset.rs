@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::operation::Task;
+use super::orders::Partitions;
 use crate::group::operator::{Aim, AuditEntry, Move, NotDone, OffsetChange, Operated};
 use crate::group::record::{OffsetValue, Record};
 use crate::group::types::{GroupId, Millis};
@@ -116,6 +117,7 @@ impl Coordinator {
         moves: &[Move],
     ) -> (Vec<Planned>, Vec<String>) {
         let offsets = self.state.group(group_id).map(|entry| &entry.offsets);
+        let moved = Box::new(self.moved(now, group_id));
         let (mut planned, mut notes) = (Vec::with_capacity(moves.len()), Vec::new());
         for Move {
             topic,
@@ -133,6 +135,7 @@ impl Coordinator {
                 commit_timestamp: now,
                 expire_timestamp: None,
                 topic_id: there.map_or_else(Default::default, |(_, topic)| topic.id),
+                moved: Some(moved.clone()),
             };
             let value = match (to, committed) {
                 (Aim::Forget, None) => continue,
@@ -202,8 +205,12 @@ impl Coordinator {
         planned: Vec<Planned>,
         actions: &mut Actions,
     ) -> Vec<OffsetChange> {
+        let moved = self.moved(now, group_id);
+        let mut fenced = Partitions::new();
         let mut changes = Vec::with_capacity(planned.len());
         for Planned { change, value } in planned {
+            let of_topic = fenced.entry(change.topic.clone()).or_default();
+            of_topic.insert(change.partition);
             self.emit(
                 Record::OffsetCommit {
                     group_id: group_id.clone(),
@@ -217,6 +224,7 @@ impl Coordinator {
             changes.push(change);
         }
         self.keep_without_offsets(group_id, actions);
+        self.put_fence(group_id, fenced, moved);
         changes
     }
 

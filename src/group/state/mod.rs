@@ -43,6 +43,8 @@ pub(super) struct State {
     pub(super) touching: Option<Touching>,
     /// The offset that the last commit replaced. Not a fact.
     replaced: Option<i64>,
+    /// Some offset was moved by an operator, once. Not a fact: spares looking for those that are fenced.
+    has_moved: bool,
 }
 
 /// The newest moment does not count: a snapshot knows nothing of groups that are gone, and so of no moment of theirs.
@@ -113,6 +115,11 @@ impl State {
         self.replaced
     }
 
+    /// Whether some offset may say that it was moved.
+    pub(super) fn has_moved(&self) -> bool {
+        self.has_moved
+    }
+
     /// The offsets of a group, for taking down who touched them.
     pub(super) fn offsets_mut(&mut self, group_id: &str) -> Option<&mut Offsets> {
         self.groups
@@ -162,6 +169,7 @@ impl State {
                     self.newest = self.newest.max(moment(value.commit_timestamp));
                     let entry = self.groups.entry(group_id.clone()).or_default();
                     self.bytes += memory::offset(value);
+                    self.has_moved |= value.moved.is_some();
                     let touching = self.touching.as_ref();
                     let offsets = &mut entry.offsets;
                     let before = offsets.put(topic, *partition, value.clone(), touching);

@@ -189,6 +189,7 @@ impl Check {
                                 } else {
                                     topic.id
                                 },
+                                moved: None,
                             };
                             stored.push(((name.clone(), index), value));
                             ErrorCode::None

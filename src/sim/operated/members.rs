@@ -97,7 +97,6 @@ impl Member {
 
     /// The server that was asked is gone: nobody answers any more.
     pub(super) fn hang_up(&mut self) {
-        self.old.clear();
         if matches!(self.at, At::Joining(_) | At::Syncing(_)) {
             self.at = At::Out;
         }

@@ -53,6 +53,7 @@ fn kafkas_offset() -> OffsetValue {
         commit_timestamp: Millis(1000),
         expire_timestamp: None,
         topic_id: TopicId::ZERO,
+        moved: None,
     }
 }
 
