@@ -356,6 +356,47 @@ fn an_action_that_dies_with_the_process_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_reset_that_was_acknowledged_outlives_the_process() {
+    for speaks in ALL {
+        let (mut bench, mut members) = running(speaks);
+        let partition = members[0].partitions()[0];
+        let id = bench.begin(Action::Reset(vec![to(partition, 7)]));
+        // It is over as soon as everybody has let go, before a classic group is assigned anew.
+        let epochs: Vec<_> = loop {
+            let epochs = members.iter().map(|member| member.epoch).collect();
+            if bench.outcome(id).is_some() {
+                break epochs;
+            }
+            for member in &mut members {
+                member.turn(&mut bench);
+            }
+            bench.advance(1_000);
+        };
+        bench.restart();
+        members.iter_mut().for_each(Member::hang_up);
+        for (member, epoch) in members.iter().zip(epochs) {
+            for epoch in [epoch, member.epoch] {
+                let old = commit(&member.member_id, epoch, partition, 50);
+                assert_ne!(bench.error(old), ErrorCode::None, "{speaks:?} {epoch}");
+            }
+        }
+        bench.run(&mut members, 15);
+        assert_eq!(bench.committed(partition), 7);
+        let owned: usize = members.iter().map(|m| m.owned.len()).sum();
+        assert_eq!(owned, 4, "{speaks:?}: nothing stays with nobody");
+        // The new owner commits; another one still must not, and that too outlives the process.
+        let at_it = |member: &&Member| member.owned.contains_key(&partition);
+        let owner = members.iter().find(at_it).expect("all are owned");
+        let new = commit(&owner.member_id, owner.epoch, partition, 8);
+        assert_eq!(bench.error(new), ErrorCode::None, "{speaks:?}");
+        bench.restart();
+        let other = members.iter().find(|member| !at_it(member)).expect("two");
+        let old = commit(&other.member_id, other.epoch, partition, 50);
+        assert_ne!(bench.error(old), ErrorCode::None, "{speaks:?}");
+    }
+}
+
+#[test]
 fn lives_under_an_operators_hands_end_well() {
     let only = std::env::var("SEED")
         .ok()

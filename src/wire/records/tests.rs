@@ -89,6 +89,22 @@ fn every_version_of_an_offset_is_read() {
 }
 
 #[test]
+fn an_offset_carries_that_it_was_moved() {
+    for topic_id in [TopicId::ZERO, ID] {
+        let moved = offset(OffsetValue {
+            topic_id,
+            moved: Some(Box::new(Moved {
+                since: 7,
+                until: Millis(9_000),
+            })),
+            ..kafkas_offset()
+        });
+        let bytes = encode_batch(std::slice::from_ref(&moved), 0, Millis(1)).unwrap();
+        assert_eq!(decode_batch(&bytes).unwrap().records, [moved]);
+    }
+}
+
+#[test]
 fn every_version_of_a_classic_group_is_read() {
     for version in 0..=4 {
         let Record::GroupMetadata {
