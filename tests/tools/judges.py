@@ -295,16 +295,27 @@ def plain(value, digits=3):
     return "%.*g" % (digits, value)
 
 
-def replace_block(path, name, text):
-    """Writes the text between the marks `<!-- NAME: begin -->` and `<!-- NAME: end -->` of a page."""
+def parts(path, name):
+    """A page: up to its mark `<!-- NAME: begin -->` and with it, what follows up to `<!-- NAME: end -->`, and the rest."""
     begin, end = "<!-- %s: begin -->" % name, "<!-- %s: end -->" % name
     page = open(path).read()
     head, mark, rest = page.partition(begin)
-    _, closing, tail = rest.partition(end)
+    text, closing, tail = rest.partition(end)
     if not mark or not closing:
         raise SystemExit("%s has no marks for %s" % (path, name))
+    return head + mark, text.strip(), closing + tail
+
+
+def block(path, name):
+    """The text between the marks of a page."""
+    return parts(path, name)[1]
+
+
+def replace_block(path, name, text):
+    """Writes the text between the marks of a page."""
+    head, _, tail = parts(path, name)
     with open(path, "w") as f:
-        f.write("%s%s\n\n%s\n\n%s%s" % (head, begin, text.strip(), end, tail))
+        f.write("%s\n\n%s\n\n%s" % (head, text.strip(), tail))
 
 
 def table(head, rows):
