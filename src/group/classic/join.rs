@@ -318,7 +318,7 @@ impl Coordinator {
         if settled && unchanged && !leads_stable {
             return self.join_as_before(id, group_id, group, member_id, actions);
         }
-        let why = self.why_rejoined(group_id, group, &request, settled);
+        let why = self.why_rejoined(now, group_id, group, &request, settled);
         self.journal.comes(group_id, || group.member_ref(member_id));
         self.park(id, group, request, actions);
         match why {
@@ -334,6 +334,7 @@ impl Coordinator {
     /// join: what they own.
     fn why_rejoined(
         &self,
+        now: Millis,
         group_id: &GroupId,
         group: &Group,
         request: &Join,
@@ -378,8 +379,14 @@ impl Coordinator {
         }
         let leads = group.is_leader(member_id) && group.phase == Phase::Stable;
         let told = request.reason.as_deref().unwrap_or_default();
+        let may_be_topics = told.is_empty() || told.contains("metadata") || told.contains("topic");
         let cause = if told.contains("revoke") || self.has_unassigned(group, &after) {
             Cause::PartitionsRevoked
+        } else if may_be_topics
+            && let Some((cause, names)) = self.journal.topics_behind(now, group_id)
+        {
+            // Others have noticed before it did, and the group has rebalanced for it already.
+            return Some(trigger(cause).detail(names));
         } else if leads {
             Cause::LeaderRejoined
         } else {

@@ -73,9 +73,13 @@ fn same(a: &MemberRef, b: &MemberRef) -> bool {
 }
 
 impl Book {
+    pub(super) fn newest(&self) -> Option<&Rebalance> {
+        let running = self.running.as_ref().map(|running| &running.entry);
+        running.or_else(|| self.done.back().map(|entry| &**entry))
+    }
+
     pub(super) fn began_at(&self) -> Option<Millis> {
-        let running = self.running.as_ref().map(|running| running.entry.began_at);
-        running.or_else(|| self.done.back().map(|entry| entry.began_at))
+        self.newest().map(|entry| entry.began_at)
     }
 
     pub(super) fn begun(&mut self, now: Millis, cause: Cause, config: &JournalConfig) {

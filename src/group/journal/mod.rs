@@ -29,6 +29,8 @@ use super::{Coordinator, state};
 
 /// How many changes of topics are remembered, to tell why a member that follows topics itself rejoins.
 const RECENT_TOPICS_MAX: usize = 256;
+/// How much later than others a member may notice what became of topics: `metadata.max.age.ms`, as clients have it.
+const NOTICED_LATE_MS: i64 = 300_000;
 /// How much is kept for a shell that does not come for it.
 const OUTBOX_MAX: usize = 4_096;
 
@@ -480,6 +482,20 @@ impl Journal {
         let late = self.recent.iter().rev();
         let mut fits = late.filter(|(_, of, name)| *of == cause && **name == *topic);
         fits.next().map(|(at, ..)| *at)
+    }
+
+    /// What the group's newest rebalance began with, if that was a change of topics of not long ago.
+    pub(super) fn topics_behind(
+        &self,
+        now: Millis,
+        group_id: &str,
+    ) -> Option<(Cause, Option<Arc<str>>)> {
+        let first = self.books.get(group_id)?.newest()?.triggers.first()?;
+        let cause = first.cause;
+        let late =
+            |(at, of, _): &(Millis, Cause, _)| *of == cause && now.since(*at) <= NOTICED_LATE_MS;
+        let found = self.recent.iter().any(late);
+        found.then(|| (cause, first.detail.clone()))
     }
 
     /// Bytes that it takes, about.

@@ -278,6 +278,46 @@ fn a_leader_that_rejoins_after_a_topic_grew_was_made_to_by_the_topic() {
 }
 
 #[test]
+fn a_member_that_notices_topics_later_than_the_leader_was_made_to_rejoin_by_them_too() {
+    let mut world = world();
+    let a = one(&mut world);
+    world.advance(1_000);
+    world.grow("t", 4);
+    let metadata = |reason: &str| Join {
+        reason: Some(reason.into()),
+        ..classic_join(&a, &["t"])
+    };
+    let whole = [(&*a, "t", &[0, 1, 2, 3][..])];
+    let steps = [
+        (0, "cached metadata has changed", Cause::TopicGrown, "t"),
+        (100, "cached metadata has changed", Cause::TopicGrown, "t"),
+        (100, "", Cause::TopicGrown, "t"),
+        (100, "enforced", Cause::LeaderRejoined, "enforced"),
+        (100, "", Cause::LeaderRejoined, ""),
+    ];
+    for (later_ms, reason, cause, detail) in steps {
+        world.advance(later_ms);
+        let generation = world.join(metadata(reason)).generation;
+        hand_out(&mut world, generation, &a, &whole);
+        let entry = newest(&mut world);
+        assert_eq!(
+            (causes(&entry), first(&entry)),
+            (vec![cause], (&*a, detail))
+        );
+    }
+    // Long after, it must be something else.
+    world.grow("t", 5);
+    world.join(metadata(""));
+    hand_out(&mut world, 7, &a, &[(&a, "t", &[0, 1, 2, 3, 4])]);
+    for _ in 0..31 {
+        world.advance(10_000);
+        world.heartbeat(&a, 7);
+    }
+    world.join(metadata(""));
+    assert_eq!(causes(&newest(&mut world)), [Cause::LeaderRejoined]);
+}
+
+#[test]
 fn a_member_that_follows_a_pattern_itself_is_made_to_rejoin_by_topics() {
     let mut world = world();
     let a = one(&mut world);
