@@ -211,6 +211,29 @@ def a_kicked_member_without_a_ban_is_back_at_once(group):
     check(status == 404, "a member that is not there: %d %s" % (status, problem))
 
 
+def kick_of_a_static_member_by_its_instance(group):
+    """It comes back with its partitions when its ban is over; when its process is gone it goes for good."""
+    site, others, instance = group.site, list(group.members), "i-" + group.tag
+    static = group.member("sync", instance=instance)
+    group.members.append(static)
+    group.settle()
+    low, t = group.watch.now(), time.time()
+    answer = site.tell("kick", group.group, "--instance", instance, "--ban-ms", str(BAN_MS))
+    (row,) = answer["members"]
+    check((row["change"], row["member"]["instance_id"]) == ("removed", instance), "kicked: %s" % row)
+    group.settle(others)
+    (banned,) = group.document()["banned"]
+    check(banned["instance_id"] == instance, "banned is %s" % banned)
+    until("it is back", lambda: any(e["t"] * 1000 >= banned["until_ms"] for e in static.since(t, "assigned")))
+    group.settle()
+    static.close()
+    group.members.remove(static)
+    site.tell("kick", group.group, "--instance", instance)
+    group.settle()
+    for p in ALL:
+        group.goes_on(p, t, low=low[p])
+
+
 def pause_and_resume(group):
     """Members stay and own nothing; then each partition goes on at the very offset that was committed."""
     site, ids = group.site, {m.id for m in group.members}
@@ -336,6 +359,14 @@ def who_commits_and_lag_at_rest(group):
             (row["group_id"], row["records"], row["ms"]) == (group.group, 0, 0) for row in group.site.need("GET", "/v1/lag")["groups"]))
 
 
+def no_commit_went_back_in_all_that_time(group):
+    """What was committed once by an old position would have had to go back later."""
+    trail = group.site.need("GET", group.path("/audit"))["audit"]
+    back = [entry for entry in trail if entry["how"] != "reset"]
+    check(not back, "the trail has %s" % back)
+    return "%d entries" % len(trail)
+
+
 def delete_is_refused_while_members_run(group):
     t, before = time.time(), group.document()["summary"]["epoch"]
     status, problem = group.site.ask("DELETE", group.path())
@@ -405,8 +436,10 @@ MEMBERS = [
     rebalance_by_order,
     preview_and_kick_with_a_ban,
     a_kicked_member_without_a_ban_is_back_at_once,
+    kick_of_a_static_member_by_its_instance,
     more_members_or_groups_than_may_be_are_told_so,
     who_commits_and_lag_at_rest,
+    no_commit_went_back_in_all_that_time,
     delete_is_refused_while_members_run,
     a_drained_member_ends_with_nothing_and_goes_unnoticed,
     delete_once_members_are_gone,

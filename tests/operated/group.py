@@ -52,6 +52,11 @@ class Producer(threading.Thread):
                     self.wrong = str(e)
                     return
 
+    def now(self):
+        """Where every partition ends."""
+        with self.lock:
+            return dict(self.ends)
+
     def gap(self):
         """A time (unix milliseconds) at which nothing was written, and where every partition ended then."""
         with self.lock:
@@ -370,19 +375,19 @@ class Group:
                 check(row["to"] == aim(row), "the dry run goes to %d from %d" % (row["to"], row["from"]))
         owners = {p: self.owner_of(p) for p in range(PARTITIONS)}
         low, t = self.watch.now(), time.time()
-        ends = dict(self.producer.ends)
+        ends = self.producer.now()
         answer = self.reset(how, to, topics)
-        answered = time.time()
+        answered, ended = time.time(), self.producer.now()
         check(answer["dry_run"] is False, "it was a dry run")
         check(not answer["notes"], "notes: %s" % answer["notes"])
         begin = self.check_rows(answer, moved, owners, exact)
         for row in answer["offsets"]:
             p = row["partition"]
-            check(low[p] <= row["from"] <= self.producer.ends[p], "partition %d came from %d, committed was %d" % (p, row["from"], low[p]))
+            check(low[p] <= row["from"] <= ended[p], "partition %d came from %d, committed was %d" % (p, row["from"], low[p]))
             if aim:
                 check(row["to"] == aim(row), "it goes to %d from %d" % (row["to"], row["from"]))
             if to == "latest":
-                check(ends[p] <= row["to"] <= self.producer.ends[p], "the end is %d, it was %d to %d" % (row["to"], ends[p], self.producer.ends[p]))
+                check(ends[p] <= row["to"] <= ended[p], "the end is %d, it was %d to %d" % (row["to"], ends[p], ended[p]))
         self.moved(t, answered, begin, low)
         self.settle()
         # Whoever had none of it, and what was none of it, noticed nothing.

@@ -8,7 +8,7 @@ topic, client (the client id), protocol (eager, cooperative, consumer), session_
     auto      as the library does it by itself, every 200 ms
     none      only when it is told to
 
-With `parts=0,1` it is in assign mode. It tells what it does as JSON lines, `t` in microseconds since the epoch:
+With `instance=NAME` it is a static member, with `parts=0,1` it is in assign mode. It tells what it does as JSON lines, `t` in microseconds since the epoch:
 
     {"ev": "assigned", "t": …, "p": [0, 1], "member": "its id"}, {"ev": "revoked", …}, {"ev": "lost", …}   in the callbacks
     {"ev": "read", "t": …, "m": [[partition, offset, value], …]}     before any of it is committed

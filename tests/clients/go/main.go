@@ -172,6 +172,9 @@ func main() {
 			kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, of map[string][]int32) {
 				tell("lost", event{"p": own(indexes(of), false)})
 			}))
+		if args["instance"] != "" {
+			opts = append(opts, kgo.InstanceID(args["instance"]))
+		}
 		switch commits {
 		case "sync":
 			opts = append(opts, kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll())

@@ -68,6 +68,7 @@ public final class Member implements ConsumerRebalanceListener {
         p.put("max.poll.interval.ms", args.get("rebalance_ms"));
         p.put("default.api.timeout.ms", "8000");
         p.put("request.timeout.ms", "8000");
+        if (args.containsKey("instance")) p.put("group.instance.id", args.get("instance"));
         if (args.get("protocol").equals("consumer")) {
             p.put("group.protocol", "consumer");
         } else {

@@ -166,6 +166,8 @@ settings = {
     "error_cb": told,
     "log_level": 0,
 }
+if "instance" in ARGS:
+    settings["group.instance.id"] = ARGS["instance"]
 if ARGS["protocol"] == "consumer":
     settings["group.protocol"] = "consumer"
 else:
