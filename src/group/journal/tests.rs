@@ -309,8 +309,8 @@ fn a_member_that_notices_topics_later_than_the_leader_was_made_to_rejoin_by_them
     world.grow("t", 5);
     world.join(metadata(""));
     hand_out(&mut world, 7, &a, &[(&a, "t", &[0, 1, 2, 3, 4])]);
-    for _ in 0..31 {
-        world.advance(10_000);
+    for _ in 0..61 {
+        world.advance(5_000);
         world.heartbeat(&a, 7);
     }
     world.join(metadata(""));
