@@ -470,6 +470,15 @@ async fn settings_stay_until_they_are_put_back_and_a_group_can_be_deleted() {
     let path = "/v1/groups/g/settings";
     let none = json!({"offsets_retention_ms": null, "members_max": null, "offsets_max": null});
     assert_eq!(world.get(path).await, none);
+    let would = world
+        .ask(
+            "PUT",
+            "/v1/groups/g/settings?dry_run=true",
+            json!({"members_max": 3}),
+        )
+        .await;
+    assert_eq!(would["members_max"], 3);
+    assert_eq!(world.get(path).await, none);
 
     let set = world
         .ask(
@@ -687,6 +696,9 @@ async fn caps_hold_for_new_groups_until_they_are_taken_back() {
     let none = json!({"groups_max": null, "prefixes": []});
     assert_eq!(world.get("/v1/caps").await, none);
     let caps = json!({"groups_max": 10, "prefixes": [{"prefix": "test-", "groups_max": 1}]});
+    let would = world.ask("PUT", "/v1/caps?dry_run=true", caps.clone());
+    assert_eq!(would.await, caps);
+    assert_eq!(world.get("/v1/caps").await, none);
     assert_eq!(world.ask("PUT", "/v1/caps", caps.clone()).await, caps);
     let refused = world.try_commit("test-2", "t", 0, 0, "").await;
     assert_eq!(refused, INVALID_COMMIT_OFFSET_SIZE);
@@ -803,6 +815,11 @@ async fn the_command_line_tells_and_acts() {
             .0,
         0
     );
+    let would = ["groups", "settings", "g", "--members-max", "3", "--dry-run"];
+    let (_, told, _) = convoke(&world, &would).await;
+    assert!(told.contains("members_max           3"), "{told}");
+    let (_, are, _) = convoke(&world, &["groups", "settings", "g"]).await;
+    assert!(are.contains("members_max           default"), "{are}");
     let (_, set, _) = convoke(&world, &["groups", "settings", "g", "--members-max", "3"]).await;
     assert!(set.contains("members_max           3"), "{set}");
     assert_eq!(convoke(&world, &["groups", "delete", "copy"]).await.0, 0);

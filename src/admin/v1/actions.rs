@@ -207,23 +207,33 @@ pub(super) async fn delete_group(
 
 /// Sets what stands over the server's settings for a group
 ///
-/// Answers how the settings are afterwards.
+/// Answers how the settings are afterwards, or would be.
 #[utoipa::path(put, path = "/v1/groups/{group_id}/settings", tag = "actions",
-    params(("group_id" = String, Path, description = "The group.")), request_body = NewSettings,
+    params(("group_id" = String, Path, description = "The group."), DryRun), request_body = NewSettings,
     responses((status = 200, description = "The group's settings.", body = Settings)))]
 pub(super) async fn change_settings(
     State(api): State<Api>,
     turn: Small,
     Name(group_id): Name,
+    Params(how): Params<DryRun>,
     Body(asked): Body<NewSettings>,
 ) -> Result<Json<Settings>, Problem> {
     let given = asked.given();
     if !given.is_empty() {
-        let action = Action::Configure(given);
-        let _ = act(&api, turn, &group_id, action, false, Vec::new()).await?;
+        let action = Action::Configure(given.clone());
+        let _ = act(&api, turn, &group_id, action, how.dry_run, Vec::new()).await?;
     }
     let inspected = api.observer()?.inspect(group_id.as_str().into()).await?;
-    Ok(Json(Settings::new(&inspected.settings)))
+    let mut settings = inspected.settings;
+    if how.dry_run {
+        settings.retain(|(setting, _)| given.iter().all(|(other, _)| other != setting));
+        settings.extend(
+            given
+                .iter()
+                .filter_map(|(setting, value)| Some((*setting, (*value)?))),
+        );
+    }
+    Ok(Json(Settings::new(&settings)))
 }
 
 /// Tells which partitions would move

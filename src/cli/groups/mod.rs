@@ -260,6 +260,9 @@ struct Settings {
     /// The most partitions with a committed offset, or `default`.
     #[arg(long, value_name = "COUNT", value_parser = setting)]
     offsets_max: Option<Setting>,
+    /// Show how the settings would be, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 #[derive(Debug, Args)]
@@ -270,6 +273,9 @@ struct Caps {
     /// The most groups whose ids begin with a prefix, or `none`; may be given several times.
     #[arg(long, value_name = "PREFIX=COUNT", value_parser = prefix_cap)]
     prefix: Vec<(String, Most)>,
+    /// Show how the caps would be, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// A limit, or none.

@@ -285,6 +285,7 @@ impl Teller<'_> {
         let answer = if body == json!({}) {
             self.remote.get(&path)?
         } else {
+            let path = format!("{path}?dry_run={}", settings.dry_run);
             self.remote.ask("PUT", &path, Some(&body))?
         };
         self.tell(&answer, |answer| {
@@ -317,7 +318,8 @@ impl Teller<'_> {
                 }
             }
             answer["prefixes"] = prefixes.into();
-            answer = self.remote.ask("PUT", "/v1/caps", Some(&answer))?;
+            let path = format!("/v1/caps?dry_run={}", caps.dry_run);
+            answer = self.remote.ask("PUT", &path, Some(&answer))?;
         }
         self.tell(&answer, |answer| {
             let mut table = Table::new(&["GROUPS", "MAX"]);
