@@ -397,6 +397,24 @@ fn a_reset_that_was_acknowledged_outlives_the_process() {
 }
 
 #[test]
+fn a_generation_that_lacks_something_by_order_is_not_taken_for_whole() {
+    for speaks in ALL {
+        let (mut bench, mut members) = running(speaks);
+        let id = bench.begin(Action::Pause);
+        finish(&mut bench, &mut members, id);
+        bench.run(&mut members, 15);
+        assert!(members.iter().all(|member| member.owned.is_empty()));
+        // The process ends when the end of the pause is kept, and nobody has been told.
+        bench.own.paused = false;
+        bench.restart();
+        members.iter_mut().for_each(Member::hang_up);
+        bench.run(&mut members, 15);
+        let owned: usize = members.iter().map(|member| member.owned.len()).sum();
+        assert_eq!(owned, 4, "{speaks:?}: nothing stays with nobody");
+    }
+}
+
+#[test]
 fn lives_under_an_operators_hands_end_well() {
     let only = std::env::var("SEED")
         .ok()
