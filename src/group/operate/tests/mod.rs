@@ -502,3 +502,64 @@ fn who_is_kept_out_by_member_id_cannot_come_back_under_another() {
         other => panic!("{other:?}"),
     }
 }
+
+/// A group with one member that has partition 0 of topic `t`, of which 5 is committed.
+fn held() -> [World; 2] {
+    let classic = led_by("range");
+    let mut consumer = World::new();
+    consumer.ask(commit("", -1, 0, 5));
+    consumer.ask(Request::ConsumerHeartbeat(joining("m", &["t"])));
+    consumer.advance(2_000);
+    consumer.ask(Request::ConsumerHeartbeat(beating("m", 1)));
+    [classic, consumer]
+}
+
+#[test]
+fn an_action_that_takes_too_long_ends_and_says_for_whom_it_waited() {
+    for mut world in held() {
+        for (action, what) in [
+            (Action::Reset(vec![to(0, 1)]), "No offset was moved."),
+            (Action::Pause, "The group stays paused"),
+        ] {
+            let id = world.begin(action);
+            assert!(world.outcome(id).is_none());
+            // Nobody lets go, and nobody is removed: the deadline is there for what members' own timeouts do not end.
+            let late = world.now.plus(31 * 60_000);
+            let mut actions = Actions::default();
+            world.live.operation_due(late, &"g".into(), &mut actions);
+            world.take(actions);
+            let why = world.outcome(id).expect("it is over").unwrap_err();
+            assert_eq!(why.kind, NotDoneKind::Conflict);
+            assert!(why.message.contains(what), "{}", why.message);
+            assert!(why.message.contains("have not let go within 1860000 ms"));
+            assert_eq!(world.committed("t", 0), 5);
+        }
+    }
+}
+
+#[test]
+fn whoever_waits_for_an_action_is_told_that_the_server_stops() {
+    for mut world in held() {
+        let id = world.begin(Action::Pause);
+        let mut actions = Actions::default();
+        world.live.close(&mut actions);
+        let mut told = actions.replies.into_iter();
+        match told.find(|answer| answer.id.0 == id).expect("told").reply {
+            Reply::Operated(outcome) => assert_eq!(kind(outcome), NotDoneKind::Unavailable),
+            other => panic!("an outcome, not {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn members_of_whom_nobody_can_tell_what_they_own_are_left_alone() {
+    let mut world = World::new();
+    world.ask(commit("", -1, 0, 5));
+    let join = Join {
+        protocol_type: "connect".into(),
+        ..classic_join("", &["t"])
+    };
+    world.ask(Request::Join(join));
+    let why = world.dry(Action::Pause).unwrap_err();
+    assert!(why.message.contains("of type connect"), "{}", why.message);
+}
